@@ -1,0 +1,59 @@
+"""The program: global options, the table of commands, and the one place where errors become messages and exit codes.
+
+Nothing here imports pandas, plotly or torch; each command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from torchscale import __version__
+from torchscale.cli.output import configure_output, print_error
+from torchscale.errors import ExitCode, TorchscaleError
+
+app = typer.Typer(
+    name="torchscale",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=(
+        "Is this GPU node fit, how well does training scale on it, and what holds it back.\n\n"
+        "Start with [bold]torchscale validate[/bold], then [bold]torchscale init[/bold], "
+        "[bold]torchscale benchmark[/bold] and [bold]torchscale report[/bold]."
+    ),
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"torchscale {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def global_options(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more: commands, paths, decisions.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only results and errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options that every command understands."""
+    del version
+    configure_output(verbose=verbose, quiet=quiet)
+
+
+def main() -> None:
+    """Run the program and leave with its exit code."""
+    try:
+        code = app(standalone_mode=True)
+    except TorchscaleError as error:
+        print_error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    sys.exit(code)

@@ -1,0 +1,71 @@
+"""The terminal: one console for results (stdout), one for everything said along the way (stderr)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from torchscale.errors import TorchscaleError
+
+
+@dataclass
+class _Verbosity:
+    verbose: bool = False
+    quiet: bool = False
+
+
+_verbosity = _Verbosity()
+
+
+def configure_output(*, verbose: bool, quiet: bool) -> None:
+    """Set how much the commands say, for the rest of the process."""
+    _verbosity.verbose, _verbosity.quiet = verbose, quiet
+
+
+def is_verbose() -> bool:
+    """Whether ``--verbose`` was given."""
+    return _verbosity.verbose
+
+
+def is_quiet() -> bool:
+    """Whether ``--quiet`` was given."""
+    return _verbosity.quiet
+
+
+def result_console() -> Console:
+    """For what the command was asked for; a pipe or file gets plain text without colour."""
+    from rich.console import Console  # noqa: PLC0415 - `--help` and `--version` do not need it
+
+    return Console(highlight=False, emoji=False)
+
+
+def message_console() -> Console:
+    """For progress, notes and errors, so that results can be piped."""
+    from rich.console import Console  # noqa: PLC0415 - `--help` and `--version` do not need it
+
+    return Console(stderr=True, highlight=False, emoji=False, quiet=False)
+
+
+def note(text: str) -> None:
+    """One line on the way, unless ``--quiet``."""
+    if not _verbosity.quiet:
+        message_console().print(text, markup=False, soft_wrap=True)
+
+
+def detail(text: str) -> None:
+    """One line that only ``--verbose`` shows."""
+    if _verbosity.verbose:
+        message_console().print(text, markup=False, style="dim", soft_wrap=True)
+
+
+def print_error(error: TorchscaleError) -> None:
+    """``error: …`` and, where there is one, ``hint: …``; never a traceback."""
+    console = message_console()
+    console.print("[bold red]error:[/bold red] ", end="")
+    console.print(error.message, markup=False, soft_wrap=True)
+    if error.hint:
+        console.print("[bold]hint:[/bold] ", end="")
+        console.print(error.hint, markup=False, soft_wrap=True)

@@ -1,0 +1,303 @@
+"""An experiment as the user writes it: strict, typed, with every default in one place.
+
+The YAML reader and the wording of errors live in :mod:`torchscale.schema.loading`; this module says what is valid.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from torchscale.catalog.models import MODELS, OptionValue, is_import_path
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16"]
+Strategy = Literal["none", "ddp"]
+OptimizerName = Literal["sgd", "adam", "adamw"]
+DeviceRequest = Literal["auto", "cuda", "cpu"]
+Scaling = Literal["weak", "strong"]
+Preset = Literal["standard", "quick"]
+
+_SAFE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,99}$")
+_ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+T = TypeVar("T")
+
+
+def _as_axis(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+    """A scalar is an axis of one; a list becomes a tuple. Repeated values are refused: they would be one cell twice."""
+    items = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not items:
+        raise ValueError("an axis needs at least one value")
+    seen: list[Any] = []
+    for item in items:
+        if any(item == other and type(item) is type(other) for other in seen):
+            raise ValueError(f"{item!r} stands twice; each value of an axis is measured once")
+        seen.append(item)
+    return items
+
+
+def _as_precision(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+    """``amp`` is the name many users know for fp16 autocast with a gradient scaler."""
+    if isinstance(value, list | tuple):
+        return [_as_precision(item) for item in value]
+    return "fp16" if value == "amp" else value
+
+
+def _as_tuple(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+    return tuple(value) if isinstance(value, list) else value
+
+
+Axis = Annotated[tuple[T, ...], BeforeValidator(_as_axis)]
+"""A value or a list of values; each becomes cells of its own."""
+
+Positive = Annotated[int, Field(ge=1)]
+PositiveSeconds = Annotated[float, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """Base of every part of a config: unknown keys are errors and numbers are never guessed from text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
+
+
+class ModelChoice(Section):
+    """One entry of ``models``: a name with options of its own. Written as plain text where it has none."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = Field(description="A catalogued model (`torchscale list models`) or `package.module:function`.")
+
+    __pydantic_extra__: dict[str, OptionValue]
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in MODELS and not is_import_path(name):
+            raise ValueError("unknown model")
+        return name
+
+    @property
+    def options(self) -> dict[str, OptionValue]:
+        """The options given beside ``name``."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+def _as_model_choices(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+    if isinstance(value, list | tuple):
+        return [_as_model_choices(item) for item in value]
+    return {"name": value} if isinstance(value, str) else value
+
+
+class Training(Section):
+    """How a step is made."""
+
+    precision: Annotated[Axis[Precision], BeforeValidator(_as_precision)] = Field(
+        ("fp32",), description="fp32, tf32 (CUDA only), fp16 (also written amp) or bf16; an axis."
+    )
+    optimizer: Axis[OptimizerName] = Field(("adamw",), description="sgd, adam or adamw; an axis.")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-4, description="Constant over the run.")
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(0, description="Of weights (all ranks) and data (seed + rank).")
+    cudnn_benchmark: bool = Field(True, description="Let cuDNN try its convolution algorithms during warm-up.")
+    epochs: Positive | None = Field(
+        None, description="Measure this many epochs of `data.num_samples` instead of the adaptive rule."
+    )
+
+
+class ModelSettings(Section):
+    """What holds for every model."""
+
+    channels_last: Axis[bool] = Field((False,), description="NHWC memory format for image models; an axis.")
+    compile: Axis[bool] = Field((False,), description="torch.compile the model, timed apart; an axis.")
+    options: dict[str, OptionValue] = Field(
+        default_factory=dict,
+        description="Options for every model that takes them: image_size, num_classes, sequence_length.",
+    )
+
+
+class Data(Section):
+    """Where batches come from."""
+
+    source: Literal["synthetic"] = Field("synthetic", description="Random tensors that lie on the device.")
+    num_samples: Positive = Field(50_000, description="Size of an epoch, in samples; used when training.epochs is set.")
+
+
+class Parallel(Section):
+    """How a model is spread over devices."""
+
+    strategy: Axis[Strategy] = Field(("ddp",), description="ddp (plain on one device) or none (one device); an axis.")
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "standard": {
+        "warmup_steps": 20,
+        "warmup_seconds": 10.0,
+        "warmup_max_seconds": 120.0,
+        "min_steps": 100,
+        "min_seconds": 10.0,
+        "max_steps": 400,
+        "max_seconds": 120.0,
+    },
+    "quick": {
+        "warmup_steps": 5,
+        "warmup_seconds": 1.0,
+        "warmup_max_seconds": 6.0,
+        "min_steps": 20,
+        "min_seconds": 2.0,
+        "max_steps": 400,
+        "max_seconds": 5.0,
+    },
+}
+"""Defaults of the measurement keys per preset; a key that the user writes wins."""
+
+
+class Benchmark(Section):
+    """How long and how often a cell is measured."""
+
+    preset: Preset = Field("standard", description="standard, or quick for small machines and demos.")
+    warmup_steps: Annotated[int, Field(ge=1)] = Field(20, description="At least this many steps before measuring.")
+    warmup_seconds: Annotated[float, Field(ge=0)] = Field(10.0, description="At least this long before measuring.")
+    warmup_max_seconds: PositiveSeconds = Field(
+        120.0, description="Warm-up ends here, steady or not (flag not_steady)."
+    )
+    steady_tolerance: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.01, description="Warm-up is steady when the last two batches' mean step times differ by no more than this."
+    )
+    min_steps: Positive = Field(100, description="The adaptive rule measures at least this many steps …")
+    min_seconds: PositiveSeconds = Field(10.0, description="… and at least this long.")
+    max_steps: Positive = Field(400, description="It stops at this many steps …")
+    max_seconds: PositiveSeconds = Field(120.0, description="… or after this long (flag noisy).")
+    target_half_width: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.01, description="It stops when the 95 % interval of the mean step time is within ± this share."
+    )
+    measure_steps: Positive | None = Field(None, description="Measure exactly this many steps instead.")
+    measure_seconds: PositiveSeconds | None = Field(None, description="Measure for this long instead.")
+    sync_cuda: bool = Field(False, description="Synchronise around every step: strict per-step times, slower training.")
+    log_step_times: bool = Field(True, description="Keep every step of every rank as JSON lines.")
+    repeats: Positive = Field(1, description="Launches per cell, interleaved across cells; 3 or 5 for comparisons.")
+    cell_seconds: PositiveSeconds | None = Field(
+        None, description="Time budget of one launch, start-up included; the measurement shrinks to fit."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_preset(cls, data: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+        if isinstance(data, dict) and data.get("preset") in PRESETS:
+            return {**PRESETS[data["preset"]], **data}
+        return data
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Benchmark:
+        if self.measure_steps is not None and self.measure_seconds is not None:
+            raise ValueError("measure_steps and measure_seconds exclude each other; keep one")
+        return self
+
+
+class Launch(Section):
+    """How the ranks are started."""
+
+    devices: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_as_tuple)] | Literal["auto"] = Field(
+        "auto", description="GPU indices (or CPU core indices) to use, in this order; auto takes all."
+    )
+    threads_per_rank: Positive | None = Field(
+        None, description="CPU threads of each rank; default: cores ÷ the largest count that fits, for every count."
+    )
+    env: dict[str, str] = Field(default_factory=dict, description="Environment variables for the workers.")
+    timeout_seconds: PositiveSeconds = Field(1800.0, description="A launch that takes longer is ended: timeout.")
+    stall_timeout_seconds: PositiveSeconds = Field(
+        300.0, description="A launch that reports no progress for this long is ended: timeout."
+    )
+
+    @field_validator("env")
+    @classmethod
+    def _env_names(cls, env: dict[str, str]) -> dict[str, str]:
+        for name, value in env.items():
+            if not _ENV_NAME.match(name) or "\0" in value:
+                raise ValueError(f"{name!r} is not an environment variable that can be set")
+        return env
+
+    @field_validator("devices")
+    @classmethod
+    def _distinct(cls, devices: tuple[int, ...] | str) -> tuple[int, ...] | str:
+        if not devices or len(set(devices)) != len(devices):
+            raise ValueError("name each device once")
+        return devices
+
+
+class Profiling(Section):
+    """Which cells are profiled after their measurement. Read and kept; this version records no profiles."""
+
+    enabled: bool = False
+    tool: Literal["auto", "nsys", "kineto"] = "auto"
+    trigger: Literal["sync_stall_detection", "always", "never"] = "sync_stall_detection"
+
+
+class Experiment(Section):
+    """A whole config file after overrides."""
+
+    experiment_name: str = Field("experiment", description="Names the results directory: results/<experiment_name>.")
+    models: Annotated[Axis[ModelChoice], BeforeValidator(_as_model_choices)] = Field(
+        description="Model names, import paths, or mappings {name: …, option: …}; an axis."
+    )
+    batch_sizes: Axis[Positive] = Field(
+        description="Samples per device and step (weak scaling), or per step over all devices (strong); an axis."
+    )
+    gpu_counts: Axis[Positive] | Literal["auto"] = Field(
+        "auto", description="World sizes; auto takes 1, 2, 4, … up to what is there; an axis."
+    )
+    device: DeviceRequest = Field("auto", description="cuda, cpu, or auto: CUDA where torch sees it, else CPU.")
+    scaling: Scaling = Field("weak", description="weak: batch per device fixed; strong: global batch fixed.")
+    training: Training = Field(default_factory=Training)
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    data: Data = Field(default_factory=Data)
+    parallel: Parallel = Field(default_factory=Parallel)
+    benchmark: Benchmark = Field(default_factory=Benchmark)
+    launch: Launch = Field(default_factory=Launch)
+    profiling: Profiling = Field(default_factory=Profiling)
+
+    @field_validator("experiment_name")
+    @classmethod
+    def _safe_name(cls, name: str) -> str:
+        if not _SAFE_NAME.match(name) or ".." in name:
+            raise ValueError("must be a plain file name: letters, digits, '.', '_', '-' and spaces, at most 100")
+        return name
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> Experiment:
+        """Every option must be one that a model of this experiment takes, and of the default's type."""
+        for index, choice in enumerate(self.models):
+            facts = MODELS.get(choice.name)
+            if facts is None:
+                continue
+            for key, value in choice.options.items():
+                _check_option(f"models[{index}].{key}", value, facts.options)
+        takers = [MODELS[choice.name].options for choice in self.models if choice.name in MODELS]
+        if len(takers) == len(self.models):
+            known = {key: default for options in takers for key, default in options.items()}
+            for key, value in self.model.options.items():
+                _check_option(f"model.options.{key}", value, known)
+        return self
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Experiment:
+        if self.training.epochs is not None and (self.benchmark.measure_steps or self.benchmark.measure_seconds):
+            raise ValueError("training.epochs excludes benchmark.measure_steps and measure_seconds; keep one")
+        return self
+
+
+class OptionError(ValueError):
+    """A model option that no model takes or of the wrong type; carries the key for the error message."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def _check_option(key: str, value: OptionValue, known: Any) -> None:  # noqa: ANN401 - a read-only mapping
+    name = key.rpartition(".")[2]
+    if name not in known:
+        raise OptionError(key, f"no model here takes the option {name!r}; known: {', '.join(sorted(known))}")
+    default = known[name]
+    if type(value) is not type(default) or (isinstance(value, int) and value < 1):
+        raise OptionError(key, f"expected a positive {type(default).__name__} such as {default}, got {value!r}")

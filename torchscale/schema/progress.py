@@ -1,0 +1,18 @@
+"""What rank 0 says while it works: lines of ``progress.jsonl``, read by the live view and by the stall bound."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torchscale.schema.base import Frozen
+
+Phase = Literal["starting", "building", "warming up", "measuring", "finishing"]
+
+
+class Progress(Frozen):
+    """One line. ``samples_per_second`` is of the group, so far, once there is one."""
+
+    phase: Phase
+    steps: int = 0
+    samples_per_second: float | None = None
+    half_width: float | None = None

@@ -1,0 +1,244 @@
+"""What a launch leaves behind: raw samples per rank, digests of its steps, its state. Never an interpretation."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pydantic import Field
+
+from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.environment import DeviceInfo, Versions
+
+
+class State(str, Enum):
+    """How a launch, or a cell, ended. Exactly one."""
+
+    OK = "ok"
+    OOM = "oom"
+    """Out of memory: the allocator said so, or the kernel ended a rank for it."""
+    TIMEOUT = "timeout"
+    """Our bound on the launch or on the time without progress was reached."""
+    CRASHED = "crashed"
+    """A rank raised, or died of a fault."""
+    KILLED = "killed"
+    """A rank was ended by a signal that was not ours."""
+    INCOMPLETE = "incomplete"
+    """Fewer rank records than ranks, and no error that explains it; or not run yet."""
+    INTERRUPTED = "interrupted"
+    """Ended by Ctrl-C or a termination signal to torchscale; runs again on resume."""
+    INVALID = "invalid"
+    """It ran, but its figures cannot be trusted: a loss that is not finite, ranks that hold different parameters."""
+    SKIPPED = "skipped"
+    """Not run, for a reason known beforehand."""
+
+
+class StopRule(str, Enum):
+    """What ended the measurement."""
+
+    CONVERGED = "converged"
+    MAX_STEPS = "max_steps"
+    MAX_SECONDS = "max_seconds"
+    MEASURE_STEPS = "measure_steps"
+    MEASURE_SECONDS = "measure_seconds"
+    EPOCHS = "epochs"
+    BUDGET = "budget"
+
+
+class Batch(Frozen):
+    """A batch of contiguous steps: the unit of the stop rule and of throughput. ``seconds`` is its wall time."""
+
+    steps: int = Field(ge=1)
+    seconds: float = Field(gt=0)
+
+
+class Warmup(Frozen):
+    """Steps before the measurement. ``steady`` is false when the cap ended it."""
+
+    steps: int
+    seconds: float
+    steady: bool
+    batches: tuple[Batch, ...]
+
+
+class StepSample(Frozen):
+    """One step of one rank, a line of ``steps-rank-R.jsonl``; times in seconds, phases add up to the step.
+
+    ``backward`` contains the gradient synchronisation that the backward pass waits for.
+    """
+
+    step: int
+    seconds: float
+    data_wait: float
+    forward: float
+    backward: float
+    optimizer: float
+    loss: float | None = None
+
+
+class EpochSample(Frozen):
+    """One epoch, a line of ``epochs.jsonl``: wall time of its batches, mean loss over its steps on rank 0."""
+
+    epoch: int
+    steps: int
+    seconds: float
+    samples: int
+    mean_loss: float | None = None
+
+
+class MemoryUse(Frozen):
+    """Bytes. CUDA: the allocator's peaks. CPU: resident memory before the model was built and at its peak."""
+
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    resident_before_bytes: int | None = None
+    resident_peak_bytes: int | None = None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The allocator's peak on CUDA, the growth of resident memory on CPU."""
+        if self.peak_allocated_bytes is not None:
+            return self.peak_allocated_bytes
+        if self.resident_before_bytes is None or self.resident_peak_bytes is None:
+            return None
+        return self.resident_peak_bytes - self.resident_before_bytes
+
+
+class HostLoad(Frozen):
+    """Processor time over the measurement.
+
+    Attributes:
+        wall_seconds: From the first batch's start to the last one's end.
+        busy_seconds: Of the cores in ``cores``: everything that was not idle, stolen time included.
+        own_seconds: Of this rank's process.
+        cores: Cores that ``busy_seconds`` covers.
+        pinned: Whether this rank was bound to those cores, so that the rest of them is foreign.
+    """
+
+    wall_seconds: float
+    busy_seconds: float
+    own_seconds: float
+    cores: int
+    pinned: bool
+
+
+class Setup(Frozen):
+    """Seconds from the rank's start to its first step, and the first step itself (compilation included)."""
+
+    import_seconds: float
+    process_group_seconds: float
+    build_seconds: float
+    first_step_seconds: float
+
+
+class RankRecord(Frozen):
+    """Raw samples of one rank: ``rank-R.json``, written by the worker before it tears anything down."""
+
+    schema_version: int = SCHEMA_VERSION
+    rank: int
+    local_rank: int
+    world_size: int
+    pid: int
+    hostname: str
+    device: DeviceInfo
+    backend: str | None
+    threads: int
+    cpus: tuple[int, ...]
+    versions: Versions
+    parameters: int
+    samples_per_step: int
+    tokens_per_step: int | None
+    setup: Setup
+    warmup: Warmup
+    batches: tuple[Batch, ...]
+    stop_rule: StopRule
+    memory: MemoryUse
+    host_load: HostLoad
+    first_loss: float | None
+    last_loss: float | None
+    losses_finite: bool
+    parameters_changed: bool
+    parameters_equal: bool | None
+    parameters_differing: str | None = None
+
+
+class Digest(Frozen):
+    """A series of times in seconds, without the series. ``histogram`` counts lie between consecutive ``edges``."""
+
+    count: int
+    mean: float
+    minimum: float
+    p50: float
+    p95: float
+    p99: float
+    maximum: float
+    edges: tuple[float, ...] = ()
+    histogram: tuple[int, ...] = ()
+
+
+class StepDigest(Frozen):
+    """Step times of one rank, or of the group (per step the maximum over ranks), and the mean of each phase."""
+
+    seconds: Digest
+    mean_data_wait: float
+    mean_forward: float
+    mean_backward: float
+    mean_optimizer: float
+
+
+class RankFailure(Frozen):
+    """What a rank said before it died: ``error-rank-R.json``.
+
+    Attributes:
+        rank: Who.
+        kind: ``oom``, ``peer_lost`` (a collective failed because another rank had gone) or ``error``.
+        type: The exception's class.
+        message: Its text.
+        traceback: The last lines of it.
+        time: Seconds since the epoch: the earliest failure is the cause.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    rank: int
+    kind: str
+    type: str
+    message: str
+    traceback: str = ""
+    time: float
+
+
+class LaunchRecord(Frozen):
+    """``record.json``: its presence says that the launch is complete. Written once, atomically, never changed.
+
+    Attributes:
+        schema_version: Of this file.
+        cell_id: Of the cell.
+        launch: Which repeat, from 0.
+        state: How it ended.
+        reason: One line for people; empty when ``ok``.
+        started_at: UTC, ISO 8601.
+        seconds: Wall time of the torchrun.
+        command: argv of the torchrun.
+        ranks: Records of the ranks that left one, by rank.
+        failures: What ranks said before they died, earliest first.
+        exit_code: torchrun's; negative for a signal; ``None`` if it could not be started.
+        steps: Digest of the group's steps; ``None`` unless every rank left its steps.
+        rank_steps: Digest per rank, in the order of ``ranks``.
+        epochs: Where epochs bound the run.
+        log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    cell_id: str
+    launch: int
+    state: State
+    reason: str = ""
+    started_at: str
+    seconds: float
+    command: tuple[str, ...] = ()
+    ranks: tuple[RankRecord, ...] = ()
+    failures: tuple[RankFailure, ...] = ()
+    exit_code: int | None = None
+    steps: StepDigest | None = None
+    rank_steps: tuple[StepDigest, ...] = ()
+    epochs: tuple[EpochSample, ...] = ()
+    log_tail: str = ""

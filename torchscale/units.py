@@ -1,0 +1,65 @@
+"""Quantities as people read them, and as they type them. Pure functions, no dependencies."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_BINARY_PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_DURATION = re.compile(r"^\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|min|h)?\s*$")
+_SECONDS_PER_UNIT = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
+
+
+def format_bytes(count: float) -> str:
+    """``1536`` → ``1.5 KiB``; binary prefixes, three significant digits."""
+    value = float(count)
+    for prefix in _BINARY_PREFIXES[:-1]:
+        if abs(value) < 1024:
+            return f"{_significant(value)} {prefix}"
+        value /= 1024
+    return f"{_significant(value)} {_BINARY_PREFIXES[-1]}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A short time with its unit: ``220 ms``, ``1.45 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    if seconds < 1e-3:
+        return f"{_significant(seconds * 1e6)} µs"
+    if seconds < 1:
+        return f"{_significant(seconds * 1e3)} ms"
+    if seconds < 60:
+        return f"{_significant(seconds)} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def format_rate(per_second: float) -> str:
+    """A rate without its unit: ``1,450``, ``12.3``, ``0.042``; three significant digits below 1,000."""
+    if abs(per_second) >= 1000:
+        return f"{per_second:,.0f}"
+    return _significant(per_second)
+
+
+def format_percent(ratio: float, digits: int = 1) -> str:
+    """``0.934`` → ``93.4 %``."""
+    return f"{ratio * 100:.{digits}f} %"
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``30``, ``30s``, ``2m``, ``1.5h`` or ``250ms``.
+
+    Raises:
+        ValueError: the text is not a duration.
+    """
+    match = _DURATION.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration; write 30, 30s, 2m or 1h")
+    return float(match["number"]) * _SECONDS_PER_UNIT[match["unit"]]
+
+
+def _significant(value: float, digits: int = 3) -> str:
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"

@@ -97,6 +97,7 @@ class LaunchTask(Frozen):
         device_indices: Devices of the local ranks, in order: GPU indices, or nothing on CPU.
         cpu_sets: Cores of each local rank on CPU; ``None`` leaves the ranks unpinned.
         threads_per_rank: CPU threads of each rank.
+        started_at: When the launcher started it, in seconds since the epoch.
         budget_seconds: The launch should end within this, start-up included; ``None`` for no budget.
         collective_timeout_seconds: torch's own bound on one collective; above the launcher's, which decides first.
         log_step_times: Whether the step files are kept (they are always written).
@@ -109,6 +110,7 @@ class LaunchTask(Frozen):
     device_indices: tuple[int, ...] = ()
     cpu_sets: tuple[tuple[int, ...], ...] | None = None
     threads_per_rank: int
+    started_at: float
     budget_seconds: float | None = None
     collective_timeout_seconds: float
     log_step_times: bool = True

@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from pydantic import Field
 
 from torchscale.schema.base import Frozen
 from torchscale.schema.cell import DeviceKind
+
+REDACTED = "<redacted>"
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|PRIVATE|(^|_)(KEY|PWD)|KEY$", re.IGNORECASE)
+_URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+_RELEVANT_NAME = re.compile(
+    r"^(NCCL|CUDA|CUDNN|CUBLAS|NVIDIA|TORCH(?!SCALE_)|PYTORCH|OMP|MKL|KMP|GLOO|UCX|FI|MASTER|SLURM_JOB|SLURM_N|LD_PRELOAD)"
+)
+
+
+def redact(name: str, value: str) -> str:
+    """``value``, unless the variable's name or a URL in it says that it carries a secret."""
+    return REDACTED if _SECRET_NAME.search(name) else _URL_CREDENTIALS.sub(REDACTED, value)
+
+
+def redact_argument(argument: str) -> str:
+    """A command-line argument with the value of ``--some.SECRET=value`` redacted."""
+    name, equals, value = argument.partition("=")
+    return f"{name}={redact(name, value)}" if equals else redact("", argument)
+
+
+def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those environment variables that can change a figure, by name, secrets redacted."""
+    return {name: redact(name, variables[name]) for name in sorted(variables) if _RELEVANT_NAME.match(name)}
 
 
 class DeviceInfo(Frozen):

@@ -185,12 +185,25 @@ class StepDigest(Frozen):
     mean_optimizer: float
 
 
+class FailureKind(str, Enum):
+    """What a rank died of."""
+
+    OOM = "oom"
+    """It ran out of memory."""
+    PEER_LOST = "peer_lost"
+    """A collective failed because another rank had gone: a symptom, not the cause."""
+    LEFT_EARLY = "left_early"
+    """Something called ``sys.exit`` before the measurement was done."""
+    ERROR = "error"
+    """Anything else that was raised."""
+
+
 class RankFailure(Frozen):
     """What a rank said before it died: ``error-rank-R.json``.
 
     Attributes:
         rank: Who.
-        kind: ``oom``, ``peer_lost`` (a collective failed because another rank had gone) or ``error``.
+        kind: What it was.
         type: The exception's class.
         message: Its text.
         traceback: The last lines of it.
@@ -199,7 +212,7 @@ class RankFailure(Frozen):
 
     schema_version: int = SCHEMA_VERSION
     rank: int
-    kind: str
+    kind: FailureKind
     type: str
     message: str
     traceback: str = ""

@@ -1,0 +1,346 @@
+"""The run folder: atomic writes, resume, quarantine. Plain files that a person can read, tar and send.
+
+::
+
+    results/<experiment>/
+      experiment.json
+      cells/<cell-id>/cell.json
+      cells/<cell-id>/launch-0/record.json, steps-rank-0.jsonl, …
+      summary.csv
+      quarantine/           what was damaged or replaced, never deleted
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from torchscale.errors import OutputError, StoreError
+from torchscale.schema.base import SCHEMA_VERSION
+from torchscale.schema.cell import Cell
+from torchscale.schema.config import Experiment
+from torchscale.schema.experiment import ExperimentFile, PlannedCell
+from torchscale.schema.record import LaunchRecord
+from torchscale.schema.run import CellRun, Run
+
+_LAUNCH_NAME = re.compile(r"^launch-(\d{1,6})$")
+_MAX_JSON_BYTES = 64 * 2**20
+# Keys that may change between a run and its resumption: axes grow, bounds of a launch do not touch its figures.
+_GROWING_KEYS = (
+    ("models",),
+    ("batch_sizes",),
+    ("gpu_counts",),
+    ("training", "precision"),
+    ("training", "optimizer"),
+    ("model", "channels_last"),
+    ("model", "compile"),
+    ("parallel", "strategy"),
+    ("benchmark", "repeats"),
+    ("benchmark", "cell_seconds"),
+    ("launch", "timeout_seconds"),
+    ("launch", "stall_timeout_seconds"),
+    ("profiling",),
+)
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class DamagedFileError(Exception):
+    """A file of a run folder that cannot be read; the text says which and why."""
+
+
+def atomic_write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: temporary file beside it, fsync, rename, fsync of the directory.
+
+    Raises:
+        OutputError: it could not be written (disk full, no permission); an older file is untouched.
+    """
+    temporary: Path | None = None
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".tmp", dir=path.parent)
+        temporary = Path(name)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+        _fsync_directory(path.parent)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}", hint="free space or choose another directory"
+        ) from error
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """:func:`atomic_write_bytes` of UTF-8 text."""
+    atomic_write_bytes(path, text.encode("utf-8"))
+
+
+def atomic_write_model(path: Path, model: BaseModel) -> None:
+    """Write a schema object as indented JSON, atomically."""
+    atomic_write_text(path, model.model_dump_json(indent=1) + "\n")
+
+
+@contextmanager
+def locked_folder(path: Path) -> Iterator[None]:
+    """Make the folder if need be and hold it against a second sweep; the lock goes with the process, however it ends.
+
+    Raises:
+        StoreError: another process holds it.
+        OutputError: it cannot be created or locked.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / ".lock").open("a")
+    except OSError as error:
+        raise OutputError(f"cannot create {path}: {error.strerror or error}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise OutputError(f"cannot lock {path}: {error.strerror or error}") from error
+            raise StoreError(
+                f"another torchscale is writing to {path}", hint="wait for it, or use another --output-dir"
+            ) from error
+        yield
+
+
+def load_run(directory: Path) -> Run:
+    """Read a run folder without changing it; what is damaged is left out and named in ``problems``.
+
+    Raises:
+        StoreError: the directory is not a run folder, or its ``experiment.json`` cannot be read.
+    """
+    return RunFolder.open(directory).load()
+
+
+class RunFolder:
+    """A run folder on disk. Only :meth:`create` and the methods named as writing write."""
+
+    def __init__(self, path: Path, experiment: ExperimentFile) -> None:
+        self.path = path
+        self.experiment = experiment
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Open an existing folder for reading.
+
+        Raises:
+            StoreError: it is not one, or its ``experiment.json`` is damaged or of a newer version.
+        """
+        if not path.is_dir():
+            raise StoreError(f"{path} is not a directory", hint="name the directory that `torchscale benchmark` wrote")
+        if not (path / "experiment.json").is_file():
+            raise StoreError(f"{path} is not a results directory: it has no experiment.json")
+        try:
+            return cls(path, _read_model(path, path / "experiment.json", ExperimentFile))
+        except DamagedFileError as error:
+            raise StoreError(str(error), hint="restore the file, or start again in another directory") from error
+
+    @classmethod
+    def create(cls, path: Path, experiment: ExperimentFile) -> RunFolder:
+        """Start a folder, or join one that this experiment may go on in (writes ``experiment.json``).
+
+        Raises:
+            StoreError: the folder belongs to another experiment; the message names the keys that differ.
+            OutputError: it cannot be written.
+        """
+        try:
+            (path / "cells").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"cannot create {path}: {error.strerror or error}") from error
+        if (path / "experiment.json").exists():
+            earlier = cls.open(path)
+            _refuse_other_experiment(path, earlier.experiment, experiment)
+            experiment = experiment.model_copy(
+                update={"plan": (*experiment.plan, *earlier._measured_beyond(experiment))}
+            )
+        folder = cls(path, experiment)
+        atomic_write_model(path / "experiment.json", experiment)
+        return folder
+
+    def load(self) -> Run:
+        """Everything in the folder, in plan order; changes nothing."""
+        problems: list[str] = []
+        cells = []
+        for planned in self.experiment.plan:
+            launches = []
+            for directory in self._launch_directories(planned.cell):
+                try:
+                    record = self._read_record(directory, planned.cell)
+                except DamagedFileError as error:
+                    problems.append(str(error))
+                    continue
+                if record is not None:
+                    launches.append(record)
+            cells.append(CellRun(planned, tuple(launches)))
+        return Run(self.path.name, self.experiment, tuple(cells), tuple(problems))
+
+    def record(self, cell: Cell, launch: int) -> LaunchRecord | None:
+        """The completed launch, or ``None``; a damaged one is moved to quarantine first (writes)."""
+        directory = self.launch_directory(cell, launch)
+        try:
+            return self._read_record(directory, cell)
+        except DamagedFileError:
+            self.set_aside(cell, launch, "damaged")
+            return None
+
+    def begin_launch(self, cell: Cell, launch: int) -> Path:
+        """An empty directory for a launch (writes); what an earlier attempt left there is set aside."""
+        directory = self.launch_directory(cell, launch)
+        if directory.exists():
+            self.set_aside(cell, launch, "partial")
+        try:
+            directory.mkdir(parents=True)
+        except OSError as error:
+            raise OutputError(f"cannot create {directory}: {error.strerror or error}") from error
+        if not (directory.parent / "cell.json").exists():
+            atomic_write_model(directory.parent / "cell.json", cell)
+        return directory
+
+    def finish_launch(self, cell: Cell, record: LaunchRecord) -> None:
+        """Write ``record.json``: from here on the launch is complete."""
+        atomic_write_model(self.launch_directory(cell, record.launch) / "record.json", record)
+
+    def set_aside(self, cell: Cell, launch: int, why: str) -> Path:
+        """Move a launch to ``quarantine/<cell-id>-launch-K-<why>-<n>`` (writes); nothing is deleted."""
+        quarantine = self.path / "quarantine"
+        try:
+            quarantine.mkdir(exist_ok=True)
+            number = 0
+            while (target := quarantine / f"{cell.id}-launch-{launch}-{why}-{number}").exists():
+                number += 1
+            self.launch_directory(cell, launch).rename(target)
+            _fsync_directory(quarantine)
+        except OSError as error:
+            raise OutputError(f"cannot set aside a launch of {cell.id}: {error.strerror or error}") from error
+        return target
+
+    def launch_directory(self, cell: Cell, launch: int) -> Path:
+        """Where a launch's files are or would be."""
+        return self.path / "cells" / cell.id / f"launch-{launch}"
+
+    def _measured_beyond(self, experiment: ExperimentFile) -> list[PlannedCell]:
+        """Cells measured here that the new plan lacks: they stay in the report."""
+        planned = {entry.cell.id for entry in experiment.plan}
+        return [
+            entry
+            for entry in self.experiment.plan
+            if entry.cell.id not in planned and self._launch_directories(entry.cell)
+        ]
+
+    def _launch_directories(self, cell: Cell) -> list[Path]:
+        parent = self.path / "cells" / cell.id
+        numbered = [
+            (int(match[1]), entry)
+            for entry in _entries(parent)
+            if (match := _LAUNCH_NAME.match(entry.name)) is not None
+        ]
+        return [entry for _, entry in sorted(numbered)]
+
+    def _read_record(self, directory: Path, cell: Cell) -> LaunchRecord | None:
+        path = directory / "record.json"
+        if not path.exists():
+            return None
+        record = _read_model(self.path, path, LaunchRecord)
+        if record.cell_id != cell.id or f"launch-{record.launch}" != directory.name:
+            where = path.relative_to(self.path)
+            raise DamagedFileError(f"{where}: belongs to launch {record.launch} of {record.cell_id[:100]!r}")
+        return record
+
+
+def _read_model(root: Path, path: Path, model: type[M]) -> M:
+    """Read and validate one JSON file that lies inside ``root``.
+
+    Raises:
+        DamagedFileError: it leads outside, is too large, is not JSON, is of a newer version or breaks the schema.
+    """
+    where = path.relative_to(root.parent)
+    try:
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise DamagedFileError(f"{where}: a link that leads out of the results directory")
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise DamagedFileError(f"{where}: larger than {_MAX_JSON_BYTES >> 20} MiB")
+        text = path.read_bytes()
+    except OSError as error:
+        raise DamagedFileError(f"{where}: {error.strerror or error}") from error
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        raise DamagedFileError(f"{where}: {_explain(text, error)}") from error
+
+
+def _explain(text: bytes, error: ValidationError) -> str:
+    version = re.search(rb'"schema_version"\s*:\s*(\d{1,9})', text[:4096])
+    if version is not None and int(version[1]) > SCHEMA_VERSION:
+        return f"schema version {int(version[1])}; this torchscale reads up to {SCHEMA_VERSION}"
+    first = error.errors(include_url=False, include_input=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    return f"{key}: {first['msg']}" if key else str(first["msg"])
+
+
+def _refuse_other_experiment(path: Path, old: ExperimentFile, new: ExperimentFile) -> None:
+    differing = _differences(_shared(old.config), _shared(new.config))
+    old_machine, new_machine = _machine(old), _machine(new)
+    differing += _differences(old_machine, new_machine)
+    if differing:
+        raise StoreError(
+            f"{path} holds another experiment; it differs in " + "; ".join(differing),
+            hint="use another --output-dir or experiment_name, or undo the change; only axes may grow",
+        )
+
+
+def _shared(config: Experiment) -> dict[str, object]:
+    """The keys of a config that must stay as they are for results to be comparable, flattened."""
+    flat: dict[str, object] = {}
+    for key, value in config.model_dump(mode="json").items():
+        if isinstance(value, dict):
+            flat.update({f"{key}.{sub}": item for sub, item in value.items() if (key, sub) not in _GROWING_KEYS})
+        else:
+            flat[key] = value
+    return {key: value for key, value in flat.items() if (key.partition(".")[0],) not in _GROWING_KEYS}
+
+
+def _machine(file: ExperimentFile) -> dict[str, object]:
+    """What of the machine changes figures: devices, thread share, versions."""
+    environment = file.environment
+    devices = sorted({device.name for device in environment.devices}) or [environment.cpu]
+    return {
+        "device": ", ".join(devices),
+        "threads per rank": file.threads_per_rank,
+        "torch": environment.versions.torch,
+        "CUDA": environment.versions.cuda,
+        "NCCL": environment.versions.nccl,
+    }
+
+
+def _differences(old: dict[str, object], new: dict[str, object]) -> list[str]:
+    return [f"{key} ({old.get(key)} there, {new.get(key)} here)" for key in new if old.get(key) != new.get(key)]
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return list(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _fsync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,64 @@
+"""``python -m torchscale.worker TASK.json``: the life of one rank, started by torchrun."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from torchscale.schema.cell import LaunchTask
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Run one rank to its end and leave without Python's own teardown."""
+    started = time.perf_counter()
+    _die_with_parent()
+    _volunteer_for_oom_killer()
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # the launcher asks a hanging rank where it is
+    task_path = Path(sys.argv[1])
+    task = LaunchTask.model_validate_json(task_path.read_bytes())
+    _limit_to_share(task, int(os.environ["LOCAL_RANK"]))
+    from torchscale.worker.rank import run_rank  # noqa: PLC0415 - imports torch, whose pools take the limits above
+
+    status = run_rank(task, task_path.parent, started)
+    # With a process group behind it, the interpreter's teardown can abort after the work is done (seen with DDP on
+    # gloo in one of four launches): the record is written, so leave at once.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to end this rank when torchrun dies, and end now if it is dead already."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    launcher = os.environ.get("TORCHSCALE_LAUNCHER_PID", "")
+    if launcher.isdigit():
+        orphaned = os.getppid() == int(launcher)  # torchrun died and the launcher adopted us
+        if orphaned or not Path(f"/proc/{launcher}").exists():
+            os._exit(1)
+
+
+def _volunteer_for_oom_killer() -> None:
+    """Where the host runs out of memory, a rank is what should go, not the user's shell or the launcher."""
+    with contextlib.suppress(OSError):  # not Linux, or not permitted: then the kernel chooses by size, as always
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _limit_to_share(task: LaunchTask, local_rank: int) -> None:
+    """Bind this rank to its cores, so that a CPU device is the same share of the machine at every world size."""
+    if task.cpu_sets is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, task.cpu_sets[local_rank])
+
+
+if __name__ == "__main__":
+    main()

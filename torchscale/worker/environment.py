@@ -1,0 +1,123 @@
+"""``python -m torchscale.worker.environment`` prints, as one JSON line, the machine as torch sees it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+import torch
+
+from torchscale import __version__
+from torchscale.schema.environment import DeviceInfo, Environment, Versions, relevant_variables
+
+_GIT_SECONDS = 5.0
+
+
+def collect_environment() -> Environment:
+    """Host, devices and versions. ``cores`` and ``command`` are the launcher's to fill in."""
+    return Environment(
+        hostname=platform.node(),
+        system=f"{platform.system()} {platform.release()}",
+        cpu=cpu_name(),
+        cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        memory_bytes=int(psutil.virtual_memory().total),
+        versions=collect_versions(),
+        devices=collect_devices(),
+        cuda_available=torch.cuda.is_available(),
+        env=relevant_variables(os.environ),
+        git_commit=_git_commit(),
+    )
+
+
+def collect_versions() -> Versions:
+    """Versions of everything that can change a figure; CUDA's only where torch can use it."""
+    cuda = torch.cuda.is_available()
+    cudnn = torch.backends.cudnn.version() if cuda else None  # type: ignore[no-untyped-call]
+    return Versions(
+        torchscale=__version__,
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        cuda=torch.version.cuda if cuda else None,
+        cudnn=str(cudnn) if cudnn is not None else None,
+        nccl=_nccl_version() if cuda else None,
+        driver=_driver_version() if cuda else None,
+        transformers=_installed_version("transformers"),
+    )
+
+
+def collect_devices() -> tuple[DeviceInfo, ...]:
+    """Every CUDA device that torch can use, in its order (after CUDA_VISIBLE_DEVICES)."""
+    if not torch.cuda.is_available():
+        return ()
+    return tuple(cuda_device(index) for index in range(torch.cuda.device_count()))
+
+
+def cuda_device(index: int) -> DeviceInfo:
+    """One CUDA device by torch's index."""
+    properties = torch.cuda.get_device_properties(index)
+    return DeviceInfo(
+        kind="cuda",
+        index=index,
+        name=properties.name,
+        uuid=str(properties.uuid) if hasattr(properties, "uuid") else None,
+        memory_bytes=int(properties.total_memory),
+        compute_capability=f"{properties.major}.{properties.minor}",
+    )
+
+
+def cpu_name() -> str:
+    """The processor as the kernel calls it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _nccl_version() -> str | None:
+    if not torch.distributed.is_nccl_available():
+        return None
+    version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    return ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
+
+
+def _driver_version() -> str | None:
+    import pynvml  # noqa: PLC0415 - only where there is CUDA
+
+    try:
+        pynvml.nvmlInit()
+        try:
+            return str(pynvml.nvmlSystemGetDriverVersion())
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return None
+
+
+def _installed_version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """Commit of the working directory, marked ``-dirty`` when files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match="]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+if __name__ == "__main__":
+    sys.stdout.write(collect_environment().model_dump_json() + "\n")

@@ -1,0 +1,47 @@
+"""What a rank says when it dies: the kind of failure, told by the exception itself."""
+
+from __future__ import annotations
+
+import time
+import traceback
+
+import torch
+
+from torchscale.schema.record import FailureKind, RankFailure
+
+_MESSAGE_CHARACTERS = 2000
+_TRACEBACK_CHARACTERS = 6000
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+_PEER_LOST = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "remote process exited",
+    "Socket Timeout",
+    "Connection refused",
+    "ncclRemoteError",
+)
+
+
+def describe_failure(error: BaseException, rank: int) -> RankFailure:
+    """The failure of a rank, with the end of its traceback."""
+    text = str(error) or type(error).__name__
+    trace = "".join(traceback.format_exception(error))
+    return RankFailure(
+        rank=rank,
+        kind=_kind(error, text),
+        type=type(error).__name__,
+        message=text[:_MESSAGE_CHARACTERS],
+        traceback=trace[-_TRACEBACK_CHARACTERS:],
+        time=time.time(),
+    )
+
+
+def _kind(error: BaseException, text: str) -> FailureKind:
+    if isinstance(error, SystemExit):
+        return FailureKind.LEFT_EARLY
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in text for sign in _OUT_OF_MEMORY):
+        return FailureKind.OOM
+    if isinstance(error, torch.distributed.DistError | RuntimeError) and any(sign in text for sign in _PEER_LOST):
+        return FailureKind.PEER_LOST
+    return FailureKind.ERROR

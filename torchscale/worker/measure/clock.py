@@ -1,0 +1,76 @@
+"""Every timer that measures a step. A clock takes marks cheaply and tells their times later, between batches."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import torch
+
+
+class Clock(Protocol):
+    """Marks moments of a batch of steps."""
+
+    def mark(self) -> None:
+        """Take the time now (CUDA: when the device gets here), without waiting for anything."""
+        ...
+
+    def read(self) -> list[float]:
+        """Seconds of every mark since the first one, in order; forgets them. May wait for the device."""
+        ...
+
+
+class HostClock:
+    """``time.perf_counter``: on CPU the work is done when the call returns."""
+
+    def __init__(self) -> None:
+        self._marks: list[float] = []
+
+    def mark(self) -> None:
+        """Take the host's time."""
+        self._marks.append(time.perf_counter())
+
+    def read(self) -> list[float]:
+        """Seconds since the first mark."""
+        marks, self._marks = self._marks, []
+        return [mark - marks[0] for mark in marks]
+
+
+class CudaEventClock:
+    """CUDA events recorded in the current stream: no synchronisation inside a batch."""
+
+    def __init__(self) -> None:
+        self._free: list[torch.cuda.Event] = []
+        self._marks: list[torch.cuda.Event] = []
+
+    def mark(self) -> None:
+        """Record an event; it is timed when the device reaches it."""
+        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        self._marks.append(event)
+
+    def read(self) -> list[float]:
+        """Wait for the last event, then read them all."""
+        marks, self._marks = self._marks, []
+        if not marks:
+            return []
+        marks[-1].synchronize()
+        seconds = [marks[0].elapsed_time(event) / 1e3 for event in marks]
+        self._free.extend(marks)
+        return seconds
+
+
+class CudaSyncClock(HostClock):
+    """Host time after the device has finished: strict, and slower since host and device no longer overlap."""
+
+    def mark(self) -> None:
+        """Wait for the device, then take the host's time."""
+        torch.cuda.synchronize()
+        super().mark()
+
+
+def make_clock(device: torch.device, *, sync_cuda: bool) -> Clock:
+    """The clock for a device."""
+    if device.type != "cuda":
+        return HostClock()
+    return CudaSyncClock() if sync_cuda else CudaEventClock()

@@ -1,0 +1,74 @@
+"""Processor time of this rank and of its cores, and resident memory: raw readings, judged later."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+
+import psutil
+import torch
+
+from torchscale.schema.record import HostLoad, MemoryUse
+
+
+class HostLoadMeter:
+    """Processor time from its making to :meth:`read`."""
+
+    def __init__(self, cpus: tuple[int, ...], *, pinned: bool) -> None:
+        self._cpus, self._pinned = cpus, pinned
+        self._wall, self._own, self._busy = time.perf_counter(), time.process_time(), _busy_seconds(cpus)
+
+    def read(self) -> HostLoad:
+        """The differences since the start."""
+        return HostLoad(
+            wall_seconds=time.perf_counter() - self._wall,
+            busy_seconds=_busy_seconds(self._cpus) - self._busy,
+            own_seconds=time.process_time() - self._own,
+            cores=len(self._cpus),
+            pinned=self._pinned,
+        )
+
+
+class MemoryMeter:
+    """Memory from its making, before the model is built, to :meth:`read`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._before = int(psutil.Process().memory_info().rss)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+
+    def read(self) -> MemoryUse:
+        """The allocator's peaks on CUDA, resident memory on CPU."""
+        if self._device.type == "cuda":
+            return MemoryUse(
+                peak_allocated_bytes=torch.cuda.max_memory_allocated(self._device),
+                peak_reserved_bytes=torch.cuda.max_memory_reserved(self._device),
+            )
+        return MemoryUse(resident_before_bytes=self._before, resident_peak_bytes=max(self._before, _peak_resident()))
+
+
+def usable_cpus() -> tuple[int, ...]:
+    """Logical CPUs that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def _busy_seconds(cpus: tuple[int, ...]) -> float:
+    """Time the given CPUs were not idle since boot; time stolen by the hypervisor counts as busy."""
+    wanted = set(cpus)
+    total = 0.0
+    for index, times in enumerate(psutil.cpu_times(percpu=True)):
+        if index in wanted:
+            fields = times._asdict()
+            # guest time is contained in user time
+            total += sum(fields.get(name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
+    return total
+
+
+def _peak_resident() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

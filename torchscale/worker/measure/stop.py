@@ -1,0 +1,119 @@
+"""When warm-up and measurement end: pure decisions over the batches so far. Definitions in ``docs/method.md``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torchscale.analysis.stats import relative_half_width
+from torchscale.schema.cell import Measurement
+from torchscale.schema.record import Batch, StopRule
+
+MIN_BATCHES = 10
+"""A measurement is cut into at least this many batches wherever its steps allow it."""
+_WARMUP_BATCH_STEPS = 10
+_WARMUP_SHARE_OF_BUDGET = 0.4
+
+
+class WarmupRule:
+    """At least the asked steps and seconds, then until two batches in a row agree, within a cap."""
+
+    def __init__(self, rule: Measurement, *, step_seconds: float, budget_left: float | None) -> None:
+        self._rule = rule
+        self._cap = rule.warmup_max_seconds
+        if budget_left is not None:
+            self._cap = min(self._cap, _WARMUP_SHARE_OF_BUDGET * max(0.0, budget_left))
+        fits = int(self._cap / MIN_BATCHES / step_seconds) if step_seconds > 0 else _WARMUP_BATCH_STEPS
+        self.batch_steps = max(1, min(_WARMUP_BATCH_STEPS, fits))
+
+    def is_steady(self, batches: Sequence[Batch]) -> bool:
+        """Whether the last two batches' mean step times differ by no more than the tolerance."""
+        if len(batches) < 2:
+            return False
+        before, last = (batch.seconds / batch.steps for batch in batches[-2:])
+        return abs(last - before) <= self._rule.steady_tolerance * before
+
+    def is_over(self, batches: Sequence[Batch]) -> bool:
+        """Whether to stop warming up after ``batches``."""
+        steps, seconds = _totals(batches)
+        if batches and seconds + batches[-1].seconds > self._cap:
+            return True
+        enough = steps >= self._rule.warmup_steps and seconds >= self._rule.warmup_seconds
+        return enough and self.is_steady(batches)
+
+
+class MeasurementRule:
+    """How many steps make a batch, and which rule ends the measurement.
+
+    Args:
+        rule: The cell's settings.
+        step_seconds: Mean of the last warm-up batch.
+        steps_per_epoch: Where ``rule.epochs`` is set.
+        budget_left: Seconds that the launch's budget leaves for measuring.
+    """
+
+    def __init__(
+        self, rule: Measurement, *, step_seconds: float, steps_per_epoch: int, budget_left: float | None
+    ) -> None:
+        self._rule = rule
+        self._budget_left = budget_left
+        self._fixed_steps = _fixed_steps(rule, steps_per_epoch)
+        self.batch_steps = self._batch_steps(step_seconds, steps_per_epoch)
+
+    def ended_by(self, batches: Sequence[Batch]) -> StopRule | None:
+        """The rule that ends the measurement after ``batches``, or ``None`` to go on."""
+        steps, seconds = _totals(batches)
+        next_seconds = batches[-1].seconds if batches else 0.0
+        if self._fixed_steps is not None and steps >= self._fixed_steps:
+            return StopRule.EPOCHS if self._rule.epochs is not None else StopRule.MEASURE_STEPS
+        if self._rule.measure_seconds is not None and seconds >= self._rule.measure_seconds:
+            return StopRule.MEASURE_SECONDS
+        if self._budget_left is not None and batches and seconds + next_seconds > self._budget_left:
+            return StopRule.BUDGET
+        if self._fixed_steps is not None or self._rule.measure_seconds is not None:
+            return None
+        return self._adaptive(batches, steps, seconds, next_seconds)
+
+    def _adaptive(self, batches: Sequence[Batch], steps: int, seconds: float, next_seconds: float) -> StopRule | None:
+        """Floors, then the interval, then caps; a cap wins over a floor."""
+        rule = self._rule
+        if len(batches) >= MIN_BATCHES and steps >= rule.min_steps and seconds >= rule.min_seconds:
+            half_width = relative_half_width([batch.seconds for batch in batches])
+            if half_width is not None and half_width <= rule.target_half_width:
+                return StopRule.CONVERGED
+        if steps + self.batch_steps > rule.max_steps:
+            return StopRule.MAX_STEPS
+        if seconds + next_seconds > rule.max_seconds:
+            return StopRule.MAX_SECONDS
+        return None
+
+    def _batch_steps(self, step_seconds: float, steps_per_epoch: int) -> int:
+        rule = self._rule
+        if rule.epochs is not None:
+            return steps_per_epoch // _parts(steps_per_epoch, math.ceil(MIN_BATCHES / rule.epochs))
+        if rule.measure_steps is not None:
+            return rule.measure_steps // _parts(rule.measure_steps, MIN_BATCHES)
+        step_seconds = max(step_seconds, 1e-9)
+        if rule.measure_seconds is not None:
+            return max(1, int(min(rule.measure_seconds, self._budget()) / MIN_BATCHES / step_seconds))
+        wanted = max(math.ceil(rule.min_steps / MIN_BATCHES), math.ceil(rule.min_seconds / MIN_BATCHES / step_seconds))
+        fits = min(rule.max_steps, min(rule.max_seconds, self._budget()) / step_seconds)
+        return max(1, min(wanted, int(fits / MIN_BATCHES)))
+
+    def _budget(self) -> float:
+        return math.inf if self._budget_left is None else max(0.0, self._budget_left)
+
+
+def _fixed_steps(rule: Measurement, steps_per_epoch: int) -> int | None:
+    if rule.epochs is not None:
+        return rule.epochs * steps_per_epoch
+    return rule.measure_steps
+
+
+def _parts(steps: int, at_least: int) -> int:
+    """The smallest number of equal parts, ``at_least`` or more, that ``steps`` can be cut into."""
+    return next((parts for parts in range(min(at_least, steps), steps) if steps % parts == 0), steps)
+
+
+def _totals(batches: Sequence[Batch]) -> tuple[int, float]:
+    return sum(batch.steps for batch in batches), math.fsum(batch.seconds for batch in batches)

@@ -1,0 +1,61 @@
+"""A user's own model by import path, ``package.module:function``.
+
+The contract, in full::
+
+    class Net(torch.nn.Module):
+        def forward(self, x, y):                      # returns the loss (or an object with .loss)
+            return torch.nn.functional.mse_loss(self.layer(x), y)
+
+        def make_batch(self, batch_size, generator):  # keyword arguments of forward, on CPU
+            x = torch.randn(batch_size, 64, generator=generator)
+            return {"x": x, "y": x}
+
+    def build(**options):                             # options come from the config
+        return Net()
+
+``tokens_per_sample`` on the module is optional; with it, tokens per second are reported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from torch import nn
+
+from torchscale.catalog.models import OptionValue
+from torchscale.worker.models.interface import Workload
+
+
+def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
+    """Call the user's builder.
+
+    Raises:
+        ImportError: the module cannot be imported or has no such function.
+        TypeError: what it returns does not keep the contract.
+    """
+    module = _resolve(path)(**options)
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{path} must return a torch.nn.Module, not {type(module).__name__}")
+    make_batch = getattr(module, "make_batch", None)
+    if not callable(make_batch):
+        raise TypeError(f"the module that {path} returned needs a method make_batch(batch_size, generator)")
+    tokens = getattr(module, "tokens_per_sample", None)
+    return Workload(module, make_batch, int(tokens) if isinstance(tokens, int) else None)
+
+
+def _resolve(path: str) -> Callable[..., object]:
+    """The function behind an import path; modules in the working directory are found, as with ``python -m``."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    module_name, _, function_name = path.partition(":")
+    found: object = importlib.import_module(module_name)
+    for part in function_name.split("."):
+        if not hasattr(found, part):
+            raise ImportError(f"{module_name} has no {function_name!r}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise TypeError(f"{path} is a {type(found).__name__}, not a function")
+    return found

@@ -1,0 +1,34 @@
+"""What language models share: batches of random tokens of one length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from torchscale.catalog.models import OptionValue
+from torchscale.worker.models.interface import BatchOfTensors
+
+
+def sequence_length(options: Mapping[str, OptionValue], maximum: int, name: str) -> int:
+    """The option ``sequence_length``, checked against the model's positions.
+
+    Raises:
+        ValueError: it exceeds ``maximum``.
+    """
+    length = int(options["sequence_length"])
+    if length > maximum:
+        raise ValueError(f"sequence_length {length} exceeds the {maximum} positions of {name}")
+    return length
+
+
+def token_batches(vocabulary: int, length: int) -> Callable[[int, torch.Generator], BatchOfTensors]:
+    """A source of ``input_ids`` and ``labels``, both of shape (batch, length); every position counts in the loss."""
+
+    def make_batch(batch_size: int, generator: torch.Generator) -> BatchOfTensors:
+        def tokens() -> torch.Tensor:
+            return torch.randint(vocabulary, (batch_size, length), generator=generator)
+
+        return {"input_ids": tokens(), "labels": tokens()}
+
+    return make_batch

@@ -1,0 +1,193 @@
+"""One launch of one cell, as one rank lives it: build, first step, warm up, measure, record.
+
+This is the file that says what is measured. It measures and never interprets: raw samples go into the record, and
+everything said about them is worked out later from records.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+from dataclasses import dataclass
+
+import torch
+
+from torchscale.schema.cell import LaunchTask
+from torchscale.schema.environment import DeviceInfo
+from torchscale.schema.progress import Phase, Progress
+from torchscale.schema.record import Batch, EpochSample, RankRecord, Setup, StepSample, StopRule, Warmup
+from torchscale.worker.environment import collect_versions, cpu_name, cuda_device
+from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, usable_cpus
+from torchscale.worker.measure.parameters import differing_parameter, fingerprint
+from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
+from torchscale.worker.outbox import Outbox
+from torchscale.worker.ranks import Ranks
+from torchscale.worker.trainer import TimedBatch, Trainer
+
+_BUDGET_RESERVE_SECONDS = 3.0
+"""Left of a launch's budget for the record and the end of the process group."""
+_STOP_RULES = tuple(StopRule)
+
+
+@dataclass(frozen=True)
+class Started:
+    """Seconds that starting took, until :func:`train` is called."""
+
+    import_seconds: float
+    process_group_seconds: float
+
+
+def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> RankRecord:
+    """Run the cell and return this rank's raw samples: the phases of a launch, in order."""
+    cell = task.cell
+    memory = MemoryMeter(ranks.device)
+    outbox.progress(Progress(phase="building"))
+    build_started = time.perf_counter()
+    trainer = Trainer(cell, ranks)
+    build_seconds = time.perf_counter() - build_started
+    initial = fingerprint(trainer.module)
+
+    first = trainer.run_batch(1)
+    differing = differing_parameter(trainer.module, ranks)
+    launch = _Launch(task, ranks, outbox, trainer)
+    warmup = launch.warm_up(first)
+    changed = not torch.equal(initial, fingerprint(trainer.module))
+
+    load = HostLoadMeter(usable_cpus(), pinned=task.cpu_sets is not None)
+    batches, stop_rule = launch.measure(warmup)
+    host_load = load.read()
+    parameters = sum(parameter.numel() for parameter in trainer.module.parameters())
+    trainer.close()
+    return RankRecord(
+        rank=ranks.rank,
+        local_rank=ranks.local_rank,
+        world_size=ranks.world_size,
+        pid=os.getpid(),
+        hostname=platform.node(),
+        device=_device(task, ranks),
+        backend=ranks.backend,
+        threads=torch.get_num_threads(),
+        cpus=usable_cpus(),
+        versions=collect_versions(),
+        parameters=parameters,
+        samples_per_step=cell.per_device_batch_size,
+        tokens_per_step=trainer.tokens_per_step,
+        setup=Setup(
+            import_seconds=started.import_seconds,
+            process_group_seconds=started.process_group_seconds,
+            build_seconds=build_seconds,
+            first_step_seconds=first.batch.seconds,
+        ),
+        warmup=warmup,
+        batches=tuple(batches),
+        stop_rule=stop_rule,
+        memory=memory.read(),
+        host_load=host_load,
+        first_loss=first.samples[0].loss,
+        last_loss=launch.last_loss,
+        losses_finite=launch.losses_finite,
+        parameters_changed=changed,
+        parameters_equal=None if ranks.world_size == 1 else differing is None,
+        parameters_differing=differing,
+    )
+
+
+class _Launch:
+    """The two loops over batches of steps. Rank 0 decides between batches when each ends; the others follow."""
+
+    def __init__(self, task: LaunchTask, ranks: Ranks, outbox: Outbox, trainer: Trainer) -> None:
+        self._task, self._ranks, self._outbox, self._trainer = task, ranks, outbox, trainer
+        self._rule = task.cell.measurement
+        self.losses_finite = True
+        self.last_loss: float | None = None
+        self._epochs_done = 0
+
+    def warm_up(self, first: TimedBatch) -> Warmup:
+        """Steps until times are steady; none of them counts."""
+        self._note_losses(first)
+        probe = self._run("warming up", 1, [])
+        rule = WarmupRule(self._rule, step_seconds=probe.batch.seconds, budget_left=self._budget_left())
+        batch_steps = int(self._ranks.agree(rule.batch_steps))
+        batches: list[Batch] = []
+        over = False
+        while not over:
+            batches.append(self._run("warming up", batch_steps, batches).batch)
+            over = bool(self._ranks.agree(rule.is_over(batches)))
+        return Warmup(
+            steps=2 + sum(batch.steps for batch in batches),
+            seconds=first.batch.seconds + probe.batch.seconds + math.fsum(batch.seconds for batch in batches),
+            steady=bool(self._ranks.agree(rule.is_steady(batches))),
+            batches=tuple(batches),
+        )
+
+    def measure(self, warmup: Warmup) -> tuple[list[Batch], StopRule]:
+        """The batches that count, each with its steps written down, and what ended them."""
+        cell = self._task.cell
+        steps_per_epoch = max(1, cell.num_samples // cell.global_batch_size)
+        last = warmup.batches[-1]
+        rule = MeasurementRule(
+            self._rule,
+            step_seconds=last.seconds / last.steps,
+            steps_per_epoch=steps_per_epoch,
+            budget_left=self._budget_left(),
+        )
+        batch_steps = int(self._ranks.agree(rule.batch_steps))
+        batches: list[Batch] = []
+        epoch: list[StepSample] = []
+        ended_by = None
+        while ended_by is None:
+            timed = self._run("measuring", batch_steps, batches)
+            batches.append(timed.batch)
+            self._outbox.steps(timed.samples)
+            if self._rule.epochs is not None:
+                epoch = self._note_epoch([*epoch, *timed.samples], steps_per_epoch)
+            ended_by = self._agree_on(rule.ended_by(batches))
+        return batches, ended_by
+
+    def _run(self, phase: Phase, steps: int, so_far: list[Batch]) -> TimedBatch:
+        timed = self._trainer.run_batch(steps)
+        self._note_losses(timed)
+        done = [*so_far, timed.batch]
+        count, seconds = sum(batch.steps for batch in done), math.fsum(batch.seconds for batch in done)
+        rate = self._task.cell.global_batch_size * count / seconds
+        self._outbox.progress(Progress(phase=phase, steps=count, samples_per_second=rate))
+        return timed
+
+    def _note_losses(self, timed: TimedBatch) -> None:
+        self.losses_finite = self.losses_finite and timed.losses_finite
+        self.last_loss = timed.samples[-1].loss
+
+    def _note_epoch(self, samples: list[StepSample], steps_per_epoch: int) -> list[StepSample]:
+        """Write the epoch once its last batch is in; returns the samples that wait for the rest of theirs."""
+        if len(samples) < steps_per_epoch:
+            return samples
+        losses = [sample.loss for sample in samples if sample.loss is not None]
+        self._outbox.epoch(
+            EpochSample(
+                epoch=self._epochs_done,
+                steps=len(samples),
+                seconds=math.fsum(sample.seconds for sample in samples),
+                samples=len(samples) * self._task.cell.global_batch_size,
+                mean_loss=math.fsum(losses) / len(losses) if losses else None,
+            )
+        )
+        self._epochs_done += 1
+        return []
+
+    def _agree_on(self, rule: StopRule | None) -> StopRule | None:
+        code = int(self._ranks.agree(-1 if rule is None else _STOP_RULES.index(rule)))
+        return None if code < 0 else _STOP_RULES[code]
+
+    def _budget_left(self) -> float | None:
+        if self._task.budget_seconds is None:
+            return None
+        elapsed = time.time() - self._task.started_at
+        return max(0.0, self._task.budget_seconds - elapsed - _BUDGET_RESERVE_SECONDS)
+
+
+def _device(task: LaunchTask, ranks: Ranks) -> DeviceInfo:
+    if task.device == "cuda":
+        return cuda_device(task.device_indices[ranks.local_rank])
+    return DeviceInfo(kind="cpu", index=usable_cpus()[0], name=cpu_name())

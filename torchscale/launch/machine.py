@@ -1,0 +1,74 @@
+"""The machine at hand: usable cores, and the environment as a worker process sees it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from torchscale.errors import MachineError
+from torchscale.launch.process import run_bounded
+from torchscale.schema.environment import Environment, redact_argument
+from torchscale.schema.machine import Machine
+
+_PROBE_SECONDS = 120.0
+_SYSTEM_CPUS = Path("/sys/devices/system/cpu")
+_CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def detect_machine() -> Machine:
+    """Ask a worker process for its environment, and the system for its cores.
+
+    Raises:
+        MachineError: torch cannot be imported, or the process does not answer.
+    """
+    finished = run_bounded([sys.executable, "-m", "torchscale.worker.environment"], timeout_seconds=_PROBE_SECONDS)
+    hint = "run `torchscale validate` to see what is wrong"
+    if finished.timed_out:
+        raise MachineError(f"PyTorch did not answer within {_PROBE_SECONDS:.0f} s", hint=hint)
+    if finished.returncode != 0:
+        last = (finished.stderr.strip().splitlines() or ["no message"])[-1]
+        raise MachineError(f"PyTorch cannot be used here: {last}", hint=hint)
+    try:
+        environment = Environment.model_validate_json(finished.stdout.strip().splitlines()[-1])
+    except (ValidationError, IndexError) as error:
+        raise MachineError(f"the environment probe answered {finished.stdout[-200:]!r}", hint=hint) from error
+    cores = usable_cores()
+    return Machine(environment.model_copy(update={"cores": len(cores), "command": _command()}), cores)
+
+
+def usable_cores(system_cpus: Path = _SYSTEM_CPUS, quota_file: Path = _CGROUP_QUOTA) -> tuple[int, ...]:
+    """One logical CPU per physical core that this process may use, cut to the container's CPU quota.
+
+    Two ranks on the two threads of one core would share it, and scaling would look worse than it is.
+    """
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    cores: dict[str, int] = {}
+    for cpu in allowed:
+        siblings = _read(system_cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(cpu)
+        cores.setdefault(siblings, cpu)
+    limit = _quota(quota_file)
+    chosen = tuple(cores.values())
+    return chosen[: max(1, limit)] if limit is not None else chosen
+
+
+def _command() -> tuple[str, ...]:
+    """The command line, secrets in overrides redacted."""
+    return ("torchscale", *(redact_argument(argument) for argument in sys.argv[1:]))
+
+
+def _quota(path: Path) -> int | None:
+    """Whole CPUs of a cgroup v2 quota; ``None`` without one."""
+    parts = _read(path).split()
+    if len(parts) != 2 or not all(part.isdigit() for part in parts):
+        return None
+    return int(parts[0]) // int(parts[1])
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

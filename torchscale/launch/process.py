@@ -1,0 +1,223 @@
+"""Subprocesses with a bound, and the end of whole process trees.
+
+torchrun starts every rank in a session of its own, so neither a signal to its process group nor its own death reaches
+them. What we started is found by two marks instead: descent, and a token in the environment that descendants inherit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from torchscale.errors import MachineError
+
+TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a mark, no secret
+"""Environment variable that marks everything a launch started."""
+LAUNCHER_VARIABLE = "TORCHSCALE_LAUNCHER_PID"
+"""Environment variable with our pid: a rank that starts after our death ends itself."""
+
+POLL_SECONDS = 0.05
+"""A launcher that polls without sleeping slows the ranks it measures; at 50 ms it is not seen."""
+TERM_GRACE_SECONDS = 5.0
+KILL_GRACE_SECONDS = 5.0
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+# Bound before any fork: between fork and exec a child of a threaded process may only make plain calls.
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a bounded subprocess ended; ``returncode`` is negative for a signal, ``None`` if it could not be ended."""
+
+    returncode: int | None
+    stdout: str
+    stderr: str
+    timed_out: bool
+    seconds: float
+
+
+class ManagedProcess:
+    """A subprocess whose whole family can be ended. Start it from the main thread: it dies with that thread."""
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]) -> None:
+        """Start ``argv``.
+
+        Raises:
+            MachineError: the program cannot be started.
+        """
+        self.token = uuid.uuid4().hex
+        marked = {**env, TOKEN_VARIABLE: self.token, LAUNCHER_VARIABLE: str(os.getpid())}
+        try:
+            self._popen = subprocess.Popen(
+                list(argv),
+                env=marked,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,  # Ctrl-C reaches us alone, and we decide
+                preexec_fn=_die_with_parent if _LIBC else None,  # noqa: PLW1509 - one prctl call, see _LIBC
+            )
+        except OSError as error:
+            raise MachineError(f"cannot start {argv[0]}: {error.strerror or error}") from error
+        self.pid = self._popen.pid
+
+    def poll(self) -> int | None:
+        """The exit status, or ``None`` while it runs."""
+        return self._popen.poll()
+
+    def end(self, *, grace_seconds: float = TERM_GRACE_SECONDS) -> tuple[str, ...]:
+        """End the process and its family, also what outlived it; says what is left (normally nothing)."""
+        survivors = end_family(self.token, root_pid=self.pid, grace_seconds=grace_seconds)
+        if self._popen.poll() is None:
+            try:
+                self._popen.wait(timeout=KILL_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                return (*survivors, f"pid {self.pid}")
+        return survivors
+
+
+def end_family(
+    token: str, *, root_pid: int | None = None, grace_seconds: float = TERM_GRACE_SECONDS
+) -> tuple[str, ...]:
+    """TERM, then KILL after ``grace_seconds``, everything that carries ``token`` or descends from ``root_pid``.
+
+    Returns:
+        ``pid N (name)`` of each process that could not be ended.
+    """
+    family = _find_family(token, root_pid)
+    if family:
+        _signal_all(family, signal.SIGTERM)
+        psutil.wait_procs(family, timeout=grace_seconds)
+        family = _find_family(token, root_pid)
+    if family:
+        _signal_all(family, signal.SIGKILL)
+        psutil.wait_procs(family, timeout=KILL_GRACE_SECONDS)
+        family = _find_family(token, root_pid)
+    return tuple(f"pid {process.pid} ({_name(process)})" for process in family)
+
+
+def find_token_processes(token: str) -> list[psutil.Process]:
+    """Every living process of this user whose environment carries ``token``."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            carries = process.environ().get(TOKEN_VARIABLE) == token
+            if carries and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue  # not ours to read, or gone meanwhile
+    return found
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants whose own parent dies, so that they are found and reaped."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def run_bounded(argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None) -> Finished:
+    """Run ``argv`` to its end or to ``timeout_seconds``, then end its whole family. A non-zero exit is no error.
+
+    Output goes through files: a pipe that a grandchild keeps open would outlast the bound.
+
+    Raises:
+        MachineError: the program cannot be started.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        started = time.monotonic()
+        process = ManagedProcess(argv, env=os.environ if env is None else env, stdout=out, stderr=err)
+        try:
+            timed_out = not wait_until(lambda: process.poll() is not None, timeout_seconds=timeout_seconds)
+        finally:
+            process.end()
+        seconds = time.monotonic() - started
+        return Finished(process.poll(), _content(out), _content(err), timed_out, seconds)
+
+
+def wait_until(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:
+    """Whether ``condition`` came true within ``timeout_seconds``; sleeps between looks."""
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def tail(path: Path, max_bytes: int = 8192) -> str:
+    """The end of a text file; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - max_bytes))
+            return file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _die_with_parent() -> None:
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _find_family(token: str, root_pid: int | None) -> list[psutil.Process]:
+    """What carries the token and what descends from the root, zombies of ours reaped on the way."""
+    family = {process.pid: process for process in find_token_processes(token)}
+    if root_pid is not None:
+        try:
+            root = psutil.Process(root_pid)
+            for process in (root, *root.children(recursive=True)):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    family.setdefault(process.pid, process)
+        except psutil.Error:
+            pass  # the root has ended; the token still finds the others
+    _reap_orphans(except_pid=root_pid)
+    return list(family.values())
+
+
+def _reap_orphans(except_pid: int | None) -> None:
+    """Collect adopted children that have ended; the root's status belongs to its Popen."""
+    for child in psutil.Process().children():
+        try:
+            carries_no_status = child.pid == except_pid or child.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            continue
+        if not carries_no_status:
+            try:
+                os.waitpid(child.pid, os.WNOHANG)
+            except ChildProcessError:
+                continue
+
+
+def _signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        try:
+            process.send_signal(number)
+        except psutil.Error:
+            continue  # gone meanwhile
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return "?"
+
+
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", errors="replace")

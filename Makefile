@@ -1,0 +1,54 @@
+# make demo     set up, then validate, benchmark and report on benchmark_config.yaml
+# make test     set up, then lint, types, import contracts and all tests
+# make install  set up alone: .venv/bin/torchscale works afterwards
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := results/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types contracts unit campaign clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	sh scripts/system-packages.sh report
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	sh scripts/system-packages.sh browser
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: install
+	-$(BIN)/torchscale validate
+	$(BIN)/torchscale benchmark benchmark_config.yaml --output-dir $(DEMO)
+	$(BIN)/torchscale report --source $(DEMO) --format html --format pdf
+
+test: lint types contracts unit
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+contracts: $(VENV)/.installed-dev
+	$(BIN)/lint-imports --no-cache
+
+unit: $(VENV)/.installed-dev
+	$(BIN)/pytest -n auto
+
+# The long measurements behind the figures in docs/tested-on.md; hours, on a quiet machine.
+campaign: install
+	$(BIN)/python benchmarks/fidelity.py --pairs 40
+	$(BIN)/python benchmarks/overhead.py --pairs 10
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

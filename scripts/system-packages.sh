@@ -1,0 +1,30 @@
+#!/bin/sh
+# Installs the Debian packages that pip cannot bring, where they are missing and apt-get may be used:
+#   report   the text layout library that the PDF report needs
+#   browser  that and a Chromium, for the tests that open the HTML report
+set -eu
+
+need=""
+has_library() { ldconfig -p 2>/dev/null | grep -q "$1"; }
+has_library libpangoft2-1.0 || need="$need libpango-1.0-0 libpangoft2-1.0-0"
+has_library libharfbuzz-subset || need="$need libharfbuzz-subset0"
+if ! fc-list 2>/dev/null | grep -q .; then need="$need fonts-dejavu-core fontconfig"; fi
+if [ "${1:-report}" = browser ] && [ ! -x /usr/bin/chromium ]; then need="$need chromium"; fi
+[ -n "$need" ] || exit 0
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "note: install these with your package manager for PDF reports:$need" >&2
+    exit 0
+fi
+as_root=""
+if [ "$(id -u)" -ne 0 ]; then
+    if ! sudo -n true 2>/dev/null; then
+        echo "note: for PDF reports run: sudo apt-get install$need" >&2
+        exit 0
+    fi
+    as_root="sudo"
+fi
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -qq
+# shellcheck disable=SC2086 - a list of words
+$as_root apt-get install -y -qq --no-install-recommends $need >/dev/null

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from torchscale import __version__
+from torchscale.cli import benchmark
 from torchscale.cli.output import configure_output, print_error
 from torchscale.errors import ExitCode, TorchscaleError
 
@@ -45,6 +46,9 @@ def global_options(
     """Options that every command understands."""
     del version
     configure_output(verbose=verbose, quiet=quiet)
+
+
+app.command("benchmark", context_settings=benchmark.CONTEXT_SETTINGS)(benchmark.benchmark)
 
 
 def main() -> None:

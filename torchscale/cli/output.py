@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -69,3 +71,14 @@ def print_error(error: TorchscaleError) -> None:
     if error.hint:
         console.print("[bold]hint:[/bold] ", end="")
         console.print(error.hint, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def status(text: str) -> Iterator[None]:
+    """A spinner while something takes a moment; nothing where no one watches."""
+    console = message_console()
+    if _verbosity.quiet or not console.is_terminal:
+        yield
+        return
+    with console.status(text):
+        yield

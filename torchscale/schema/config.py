@@ -138,6 +138,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "min_seconds": 10.0,
         "max_steps": 400,
         "max_seconds": 120.0,
+        "target_half_width": 0.01,
+        "steady_tolerance": 0.01,
     },
     "quick": {
         "warmup_steps": 5,
@@ -147,6 +149,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "min_seconds": 2.0,
         "max_steps": 400,
         "max_seconds": 5.0,
+        "target_half_width": 0.02,
+        "steady_tolerance": 0.02,
     },
 }
 """Defaults of the measurement keys per preset; a key that the user writes wins."""

@@ -1,0 +1,110 @@
+"""A training loop as one writes it by hand, with no torchscale in it: what torchscale's figures are held against.
+
+Run alone under torchrun it warms up, times a number of steps and lets rank 0 write its throughput::
+
+    torchrun --standalone --nproc-per-node=2 benchmarks/bare_loop.py OUT.json --steps 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from transformers import ResNetConfig, ResNetForImageClassification
+
+TINY: dict[str, Any] = {
+    "embedding_size": 16,
+    "hidden_sizes": [16, 32, 64, 128],
+    "depths": [1, 1, 1, 1],
+    "layer_type": "basic",
+}
+RESNET18: dict[str, Any] = {"hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"}
+MODELS = {"tiny-resnet": (TINY, 32, 10), "resnet18": (RESNET18, 224, 1000)}
+
+
+class BareLoop:
+    """Model, optimizer and four batches in turn; ``run`` is the loop."""
+
+    def __init__(self, name: str, batch_size: int, image_size: int | None = None) -> None:
+        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        config, default_size, classes = MODELS[name]
+        size = image_size or default_size
+        torch.manual_seed(0)
+        model: nn.Module = ResNetForImageClassification(ResNetConfig(num_labels=classes, **config)).train()
+        self.model = DistributedDataParallel(model) if world_size > 1 else model
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        generator = torch.Generator().manual_seed(rank)
+        self.batches = [
+            {
+                "pixel_values": torch.randn(batch_size, 3, size, size, generator=generator),
+                "labels": torch.randint(classes, (batch_size,), generator=generator),
+            }
+            for _ in range(4)
+        ]
+        self.done = 0
+
+    def run(self, steps: int) -> float:
+        """Seconds that ``steps`` steps took on this rank, started together."""
+        if dist.is_initialized():
+            dist.barrier()
+        start = time.perf_counter()
+        for _ in range(steps):
+            loss = self.model(**self.batches[self.done % 4]).loss
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            self.done += 1
+        return time.perf_counter() - start
+
+
+def pin(threads: int) -> None:
+    """The rank's own cores and threads, chosen as torchscale chooses them on a CPU without hyper-threads."""
+    local = int(os.environ["LOCAL_RANK"])
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cpus[local * threads : (local + 1) * threads])
+    torch.set_num_threads(threads)
+
+
+def main() -> None:
+    """Warm up, time, and write ``{"samples_per_second": …}``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", default="tiny-resnet", choices=MODELS)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--image-size", type=int)
+    parser.add_argument("--warmup", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    pin(arguments.threads)
+    world_size = int(os.environ["WORLD_SIZE"])
+    if world_size > 1:
+        dist.init_process_group("gloo")
+    loop = BareLoop(arguments.model, arguments.batch_size, arguments.image_size)
+    loop.run(arguments.warmup)
+    seconds = torch.tensor([loop.run(arguments.steps)], dtype=torch.float64)
+    if world_size > 1:
+        dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+    if int(os.environ["RANK"]) == 0:
+        rate = arguments.batch_size * world_size * arguments.steps / seconds.item()
+        arguments.out.write_text(json.dumps({"samples_per_second": rate}))
+    del loop
+    gc.collect()
+    if world_size > 1:
+        dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Is what torchscale reports what a bare loop gives? Ratios of throughput, torchscale ÷ bare, with 95 % intervals.
+
+Two ways, both paired and alternating in one run::
+
+    python benchmarks/fidelity.py                      # blocks inside one process: fine, for the cost of measuring
+    python benchmarks/fidelity.py --launches --pairs 8 # whole launches: coarse, for everything around the loop too
+
+A pair of blocks whose cores were busy with something else for more than ``--max-foreign`` of the time is measured
+again; how many were is printed. Run it on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchscale.analysis.stats import student_t_quantile
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    """Measure on each world size and print a line for each."""
+    arguments = _parse()
+    way = "launches" if arguments.launches else "blocks of 40 steps"
+    print(f"{arguments.model}, batch {arguments.batch_size} per rank, alternating {way}; torchscale ÷ bare loop")
+    for world_size in arguments.ranks:
+        ratios, rejected = (
+            _launch_pairs(arguments, world_size) if arguments.launches else _blocks(arguments, world_size)
+        )
+        print(f"  {world_size} rank{'s' * (world_size > 1)}: {describe(ratios)}; {rejected} pairs measured again")
+
+
+def describe(ratios: Sequence[float]) -> str:
+    """Geometric mean with its 95 % t-interval, the spread of single pairs, and their number."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean, deviation = statistics.fmean(logs), statistics.stdev(logs)
+    half = student_t_quantile(0.975, len(logs) - 1) * deviation / math.sqrt(len(logs))
+    low, high = math.exp(mean - half), math.exp(mean + half)
+    verdict = "contains 1" if low <= 1 <= high else "EXCLUDES 1"
+    return (
+        f"ratio {math.exp(mean):.4f}, 95 % interval {low:.4f} to {high:.4f} ({verdict}), "
+        f"spread of a pair {deviation * 100:.1f} %, {len(logs)} pairs"
+    )
+
+
+def _blocks(arguments: argparse.Namespace, world_size: int) -> tuple[list[float], int]:
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "ratios.json"
+        script = [str(HERE / "fidelity_blocks.py"), str(out), "--model", arguments.model, *_image_size(arguments)]
+        script += ["--batch-size", str(arguments.batch_size), "--pairs", str(arguments.pairs)]
+        script += ["--max-foreign", str(arguments.max_foreign)]
+        subprocess.run([*_torchrun(world_size), *script], check=True, env=_environment())
+        content = json.loads(out.read_text())
+        return content["ratios"], content["rejected"]
+
+
+def _launch_pairs(arguments: argparse.Namespace, world_size: int) -> tuple[list[float], int]:
+    """Whole launches in turn: ``torchscale benchmark`` on a cell, and a torchrun of the bare script."""
+    ratios = []
+    with tempfile.TemporaryDirectory() as directory:
+        for pair in range(arguments.pairs):
+            order = (_reported, _bare_rate) if pair % 2 else (_bare_rate, _reported)
+            rates = {way: way(arguments, world_size, Path(directory) / f"{pair}-{way.__name__}") for way in order}
+            ratios.append(rates[_reported] / rates[_bare_rate])
+    return ratios, 0
+
+
+def _reported(arguments: argparse.Namespace, world_size: int, path: Path) -> float:
+    """What ``torchscale benchmark`` reports for the cell."""
+    options = {"name": arguments.model, **({"image_size": arguments.image_size} if arguments.image_size else {})}
+    config = path.with_suffix(".json")
+    config.write_text(
+        json.dumps(
+            {
+                "models": [options],
+                "batch_sizes": arguments.batch_size,
+                "gpu_counts": world_size,
+                "device": "cpu",
+                "benchmark": {"measure_steps": arguments.steps, "warmup_steps": 20, "warmup_seconds": 0.0},
+                "launch": {"threads_per_rank": 1},
+            }
+        )
+    )
+    command = [sys.executable, "-m", "torchscale", "--quiet", "benchmark", str(config), "-o", str(path), "--json"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=_environment())
+    return float(json.loads(done.stdout)["cells"][0]["figures"]["samples_per_second"])
+
+
+def _bare_rate(arguments: argparse.Namespace, world_size: int, path: Path) -> float:
+    """What the bare script measures."""
+    script = [str(HERE / "bare_loop.py"), str(path), "--model", arguments.model, *_image_size(arguments)]
+    script += ["--batch-size", str(arguments.batch_size), "--steps", str(arguments.steps)]
+    subprocess.run([*_torchrun(world_size), *script], check=True, env=_environment(), stderr=subprocess.DEVNULL)
+    return float(json.loads(path.read_text())["samples_per_second"])
+
+
+def _image_size(arguments: argparse.Namespace) -> list[str]:
+    return ["--image-size", str(arguments.image_size)] if arguments.image_size else []
+
+
+def _torchrun(world_size: int) -> list[str]:
+    local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}"]
+    return [sys.executable, "-m", "torch.distributed.run", *local]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="tiny-resnet", choices=("tiny-resnet", "resnet18"))
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--image-size", type=int)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=200, help="measured steps of a launch")
+    parser.add_argument("--launches", action="store_true", help="compare whole launches instead of blocks")
+    parser.add_argument("--max-foreign", type=float, default=0.1)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""One rank of ``fidelity.py``: alternate blocks of torchscale's timed batches and of the bare loop, in ABBA order.
+
+Two blocks of a pair follow each other within seconds, so that a slow minute of the machine falls on both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import bare_loop
+import torch
+import torch.distributed as dist
+
+from torchscale.catalog.models import MODELS
+from torchscale.schema.cell import Cell, LaunchTask, Measurement
+from torchscale.schema.config import PRESETS
+from torchscale.schema.record import HostLoad
+from torchscale.worker.measure.host import HostLoadMeter, usable_cpus
+from torchscale.worker.outbox import Outbox
+from torchscale.worker.ranks import joined_ranks
+from torchscale.worker.trainer import Trainer
+
+BATCHES_PER_BLOCK = 4
+STEPS_PER_BATCH = 10
+
+
+class Pair:
+    """Both loops on the same work, side by side in one process."""
+
+    def __init__(self, trainer: Trainer, bare: bare_loop.BareLoop, outbox: Outbox) -> None:
+        self._trainer, self._bare, self._outbox = trainer, bare, outbox
+
+    def torchscale_block(self) -> float:
+        """Seconds as torchscale reports them: the sum of its batches, steps written down between them."""
+        seconds = 0.0
+        for _ in range(BATCHES_PER_BLOCK):
+            timed = self._trainer.run_batch(STEPS_PER_BATCH)
+            self._outbox.steps(timed.samples)
+            seconds += timed.batch.seconds
+        return seconds
+
+    def bare_block(self) -> float:
+        """Seconds of as many bare steps."""
+        return self._bare.run(BATCHES_PER_BLOCK * STEPS_PER_BATCH)
+
+    def measure(self, *, bare_first: bool) -> tuple[float, float, float]:
+        """Seconds of torchscale's block and of the bare one, and the share of the cores that others took."""
+        load = HostLoadMeter(usable_cpus(), pinned=True)
+        if bare_first:
+            theirs, ours = self.bare_block(), self.torchscale_block()
+        else:
+            ours, theirs = self.torchscale_block(), self.bare_block()
+        worst = torch.tensor([ours, theirs, _foreign_share(load.read())], dtype=torch.float64)
+        if dist.is_initialized():
+            dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+        return float(worst[0]), float(worst[1]), float(worst[2])
+
+
+def main() -> None:
+    """Measure pairs until there are enough, then let rank 0 write their ratios."""
+    arguments = _parse()
+    bare_loop.pin(1)
+    world_size = int(os.environ["WORLD_SIZE"])
+    task = LaunchTask(
+        cell=_cell(arguments, world_size),
+        launch=0,
+        device="cpu",
+        threads_per_rank=1,
+        started_at=time.time(),
+        collective_timeout_seconds=600,
+    )
+    with joined_ranks(task) as ranks, tempfile.TemporaryDirectory() as directory:
+        trainer = Trainer(task.cell, ranks)
+        bare = bare_loop.BareLoop(arguments.model, arguments.batch_size, arguments.image_size)
+        pair = Pair(trainer, bare, Outbox(Path(directory), ranks.rank))
+        pair.measure(bare_first=False)  # warm-up
+        ratios: list[float] = []
+        rejected = 0
+        while len(ratios) < arguments.pairs and rejected < 3 * arguments.pairs:
+            ours, theirs, foreign = pair.measure(bare_first=(len(ratios) + rejected) % 2 == 1)
+            if foreign > arguments.max_foreign:
+                rejected += 1
+            else:
+                ratios.append(theirs / ours)
+        if ranks.rank == 0:
+            arguments.out.write_text(json.dumps({"ratios": ratios, "rejected": rejected}))
+        trainer.close()
+        del bare, pair
+        gc.collect()
+    os._exit(0)
+
+
+def _foreign_share(load: HostLoad) -> float:
+    return (load.busy_seconds - load.own_seconds) / (load.wall_seconds * load.cores)
+
+
+def _cell(arguments: argparse.Namespace, world_size: int) -> Cell:
+    options = dict(MODELS[arguments.model].options)
+    if arguments.image_size:
+        options["image_size"] = arguments.image_size
+    return Cell(
+        model=arguments.model,
+        model_options=options,
+        batch_size=arguments.batch_size,
+        scaling="weak",
+        world_size=world_size,
+        device="cpu",
+        precision="fp32",
+        strategy="ddp",
+        optimizer="adamw",
+        learning_rate=1e-4,
+        channels_last=False,
+        compile=False,
+        seed=0,
+        cudnn_benchmark=True,
+        data_source="synthetic",
+        num_samples=50_000,
+        measurement=Measurement(preset="quick", **PRESETS["quick"]),
+    )
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", default="tiny-resnet")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--image-size", type=int)
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--max-foreign", type=float, default=0.1)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""A tiny model that has one fault, on one rank, at one step: what real jobs meet, caused on purpose."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+WIDTH = 32
+
+
+class FaultyNet(nn.Module):
+    """A linear layer whose forward pass fails as told."""
+
+    def __init__(self, fault: str, rank: int, step: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.fault, self.step, self.calls = fault, step, 0
+        self.here = int(os.environ["RANK"]) == rank
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss, unless this is the step and the rank of the fault."""
+        self.calls += 1
+        loss = nn.functional.mse_loss(self.layer(x), y)
+        if self.here and self.calls == self.step:
+            loss = self._fail(loss)
+        return loss
+
+    def make_batch(self, batch_size: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Random input and target."""
+        return {name: torch.randn(batch_size, WIDTH, generator=generator) for name in ("x", "y")}
+
+    def _fail(self, loss: Tensor) -> Tensor:
+        if self.fault == "raise":
+            raise ValueError("the fault that was asked for")
+        if self.fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if self.fault == "leave":
+            os._exit(0)
+        if self.fault == "exit":
+            sys.exit(0)
+        if self.fault == "hang":
+            hang_here()
+        if self.fault == "oom":
+            torch.empty(2**60, dtype=torch.uint8)
+        return loss * float("nan") if self.fault == "nan" else loss
+
+
+def hang_here() -> None:
+    """Never returns in any test's time."""
+    while True:
+        time.sleep(1)
+
+
+def build(fault: str = "none", rank: int = 0, step: int = 12) -> nn.Module:
+    """The model; ``fault`` names what happens on ``rank`` at forward pass ``step``."""
+    if fault == "no_reduction":
+        _keep_gradients_local()
+    return FaultyNet(fault, rank, step)
+
+
+def _keep_gradients_local() -> None:
+    """Make DDP skip its all-reduce, as a broken communication hook would."""
+    original = DistributedDataParallel.__init__
+
+    def patched(self: DistributedDataParallel, *args: object, **kwargs: object) -> None:
+        original(self, *args, **kwargs)  # type: ignore[arg-type]
+        self.register_comm_hook(None, _return_bucket)
+
+    DistributedDataParallel.__init__ = patched  # type: ignore[method-assign, assignment]
+
+
+def _return_bucket(state: object, bucket: torch.distributed.GradBucket) -> torch.futures.Future[Tensor]:
+    future: torch.futures.Future[Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future

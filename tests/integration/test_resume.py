@@ -1,0 +1,137 @@
+"""Interruptions of every kind, then the same command again: nothing complete is lost, nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import RUN_SECONDS, Program
+
+pytestmark = pytest.mark.integration
+
+NET = {"name": "faulty:build", "fault": "none"}
+ENDED_SECONDS = 20.0
+
+
+def wait_for_no_process(program: Program) -> None:
+    deadline = time.monotonic() + ENDED_SECONDS
+    while program.leftovers() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert program.leftovers() == []
+
+
+def wait_for_file(directory: Path, pattern: str, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + RUN_SECONDS
+    while not list(directory.glob(pattern)):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_killed_at_random_moments_and_resumed(program: Program) -> None:
+    config = program.config(models=NET, gpu_counts=[1, 2], batch_sizes=[4, 8])
+    chance = random.Random(7)
+    complete: dict[str, str] = {}
+    for _ in range(4):
+        process = program.start("benchmark", config)
+        time.sleep(chance.uniform(1.5, 9.0))
+        process.kill()
+        process.communicate()
+        wait_for_no_process(program)
+        records = program.records() if (program.directory / "results/run").exists() else {}
+        for name, text in complete.items():
+            assert json.dumps(records[name]) == text, f"{name} was changed or lost"
+        complete = {name: json.dumps(record) for name, record in records.items()}
+    done = program.run("benchmark", config)
+    assert done.returncode == 0, done.stderr
+    records = program.records()
+    assert len(records) == 4
+    assert all(record["state"] == "ok" for record in records.values())
+    assert all(json.dumps(records[name]) == text for name, text in complete.items())
+    for path in (program.directory / "results/run").rglob("*.json"):
+        json.loads(path.read_text())
+    assert not list((program.directory / "results/run/cells").rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c(program: Program, presses: int) -> None:
+    config = program.config(models={**NET, "fault": "hang", "step": 6}, gpu_counts=[2], batch_sizes=[4, 8])
+    process = program.start("benchmark", config)
+    wait_for_file(program.directory, "results/run/cells/*/launch-0/progress.jsonl", process)
+    time.sleep(3.0)
+    pressed = time.monotonic()
+    for _ in range(presses):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    output, _ = process.communicate(timeout=ENDED_SECONDS)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    assert time.monotonic() - pressed < ENDED_SECONDS
+    (record,) = program.records().values()
+    assert record["state"] == "interrupted"
+    assert program.leftovers() == []
+
+
+def test_an_interrupted_launch_runs_again_and_a_failed_one_only_when_asked(program: Program) -> None:
+    config = program.config(models={**NET, "fault": "raise"}, gpu_counts=[1])
+    assert program.run("benchmark", config).returncode == 1
+    (first,) = program.records().values()
+    assert program.run("benchmark", config).returncode == 1
+    (again,) = program.records().values()
+    assert again == first
+    assert program.run("benchmark", config, "--rerun", "failed").returncode == 1
+    (third,) = program.records().values()
+    assert third["started_at"] > first["started_at"]
+    kept = list((program.directory / "results/run/quarantine").glob("*-replaced-0/record.json"))
+    assert [json.loads(path.read_text()) for path in kept] == [first]
+
+
+def test_a_truncated_record_is_quarantined_and_measured_again(program: Program) -> None:
+    config = program.config(models=NET, gpu_counts=[1])
+    assert program.run("benchmark", config).returncode == 0
+    (path,) = (program.directory / "results/run/cells").glob("*/launch-0/record.json")
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+    shown = program.run("report", "--source", "results/run", "--format", "md", "--output", "-")
+    assert shown.returncode == 0
+    assert "record.json" in shown.stdout
+    done = program.run("benchmark", config)
+    assert done.returncode == 0, done.stderr
+    (record,) = program.records().values()
+    assert record["state"] == "ok"
+    (kept,) = (program.directory / "results/run/quarantine").glob("*-damaged-0/record.json")
+    assert kept.read_text() == whole[: len(whole) // 2]
+
+
+def test_extending_an_axis_resumes_and_another_setting_is_refused(program: Program) -> None:
+    threads = {"threads_per_rank": 1}
+    config = program.config(models=NET, gpu_counts=[1], launch=threads)
+    assert program.run("benchmark", config).returncode == 0
+    before = program.records()
+    config = program.config(models=NET, gpu_counts=[1, 2], launch=threads)
+    assert program.run("benchmark", config).returncode == 0
+    after = program.records()
+    assert len(after) == 2
+    assert all(after[name] == record for name, record in before.items())
+    refused = program.run("benchmark", config, "--training.learning_rate=0.5")
+    assert refused.returncode == 2
+    assert "training.learning_rate (0.0001 there, 0.5 here)" in refused.stderr.replace("\n", " ")
+
+
+def test_two_sweeps_in_one_folder(program: Program) -> None:
+    config = program.config(models={**NET, "fault": "hang", "step": 6}, gpu_counts=[1])
+    first = program.start("benchmark", config)
+    wait_for_file(program.directory, "results/run/cells/*/launch-0/progress.jsonl", first)
+    second = program.run("benchmark", config)
+    assert second.returncode == 2
+    assert "another torchscale" in second.stderr
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=ENDED_SECONDS)
+    assert first.returncode == 130
+    assert program.leftovers() == []

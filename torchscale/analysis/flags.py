@@ -1,0 +1,87 @@
+"""Flags ride beside a state: the figure stands, and here is why to be careful with it. From measured data only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum
+
+from torchscale.analysis.launches import batch_seconds
+from torchscale.analysis.stats import relative_drift, relative_half_width
+from torchscale.schema.cell import Measurement
+from torchscale.schema.record import LaunchRecord, RankRecord, StepDigest, StopRule
+
+DRIFT_LIMIT = 0.02
+PHASE_LIMIT = 0.02
+FOREIGN_LIMIT = 0.10
+"""Share of the cores' time that went to others. Below it the effect drowns in launch-to-launch noise (2 to 3 %)."""
+MIN_BATCHES = 10
+_CAPS = (StopRule.MAX_STEPS, StopRule.MAX_SECONDS, StopRule.BUDGET)
+
+
+class Flag(str, Enum):
+    """A caution; its value is what files and tables show."""
+
+    CONTENDED = "contended"
+    DRIFTING = "drifting"
+    NOISY = "noisy"
+    NOT_STEADY = "not_steady"
+    PHASES_INCONSISTENT = "phases_inconsistent"
+
+    @property
+    def explanation(self) -> str:
+        """What it says about the figure, and what to do."""
+        return _EXPLANATIONS[self]
+
+
+_EXPLANATIONS = {
+    Flag.CONTENDED: f"other processes took over {FOREIGN_LIMIT:.0%} of the cores while it was measured; "
+    "quiet the machine and measure again",
+    Flag.DRIFTING: f"the first and last third of the steps differ by over {DRIFT_LIMIT:.0%}; "
+    "look for heating, throttling or a growing process, or warm up longer",
+    Flag.NOISY: "a cap or budget ended it before the interval of the mean step reached its target; "
+    "raise benchmark.max_steps and max_seconds, or quiet the machine",
+    Flag.NOT_STEADY: "warm-up hit its cap before step times settled; raise benchmark.warmup_max_seconds",
+    Flag.PHASES_INCONSISTENT: f"the phases of a step do not add up to it within {PHASE_LIMIT:.0%}; "
+    "do not rely on the phases",
+}
+
+
+def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
+    """The flags of one ``ok`` launch."""
+    rank = record.ranks[0]
+    seconds = batch_seconds(record)
+    flags = set()
+    half_width = relative_half_width(seconds)
+    imprecise = half_width is None or half_width > rule.target_half_width or len(seconds) < MIN_BATCHES
+    if rank.stop_rule in _CAPS and imprecise:
+        flags.add(Flag.NOISY)
+    if not rank.warmup.steady:
+        flags.add(Flag.NOT_STEADY)
+    drift = relative_drift(seconds)
+    if drift is not None and abs(drift) > DRIFT_LIMIT:
+        flags.add(Flag.DRIFTING)
+    if any(_phases_off(steps) for steps in record.rank_steps):
+        flags.add(Flag.PHASES_INCONSISTENT)
+    foreign = foreign_share(record.ranks)
+    if foreign is not None and foreign > FOREIGN_LIMIT:
+        flags.add(Flag.CONTENDED)
+    return flags
+
+
+def foreign_share(ranks: Sequence[RankRecord]) -> float | None:
+    """Share of the cores' time during the measurement that did not go to the ranks; the worst rank's where ranks are
+    pinned. ``None`` where nothing was read."""
+    loads = [rank.host_load for rank in ranks]
+    if not loads or any(load.wall_seconds <= 0 or load.cores <= 0 for load in loads):
+        return None
+    if all(load.pinned for load in loads):
+        return max((load.busy_seconds - load.own_seconds) / (load.wall_seconds * load.cores) for load in loads)
+    # Unpinned ranks share the host's cores: what rank 0 saw busy, less what all the ranks used.
+    own = math.fsum(load.own_seconds for load in loads)
+    return max(0.0, loads[0].busy_seconds - own) / (loads[0].wall_seconds * loads[0].cores)
+
+
+def _phases_off(steps: StepDigest) -> bool:
+    total = steps.mean_data_wait + steps.mean_forward + steps.mean_backward + steps.mean_optimizer
+    return abs(total - steps.seconds.mean) > PHASE_LIMIT * steps.seconds.mean

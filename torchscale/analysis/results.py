@@ -1,0 +1,179 @@
+"""From records to figures: one summary per cell, and of the run. Pure; definitions in ``docs/method.md``."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torchscale.analysis.flags import Flag, launch_flags
+from torchscale.analysis.launches import batch_seconds, measured_steps, samples_per_second, startup_seconds
+from torchscale.analysis.scaling import Efficiency, efficiencies
+from torchscale.analysis.stats import lag1_autocorrelation, relative_half_width
+from torchscale.schema.cell import Cell
+from torchscale.schema.record import Digest, LaunchRecord, State, StopRule
+from torchscale.schema.run import CellRun, Run
+
+_WORST_FIRST = (
+    State.CRASHED,
+    State.KILLED,
+    State.OOM,
+    State.TIMEOUT,
+    State.INVALID,
+    State.INCOMPLETE,
+    State.INTERRUPTED,
+)
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Mean seconds of a step's phases, averaged over ranks and launches. They add up to the mean step."""
+
+    data_wait: float
+    forward: float
+    backward: float
+    optimizer: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What an ``ok`` cell measured.
+
+    Attributes:
+        samples_per_second: Of the group: global samples ÷ summed wall time of the batches; mean over launches.
+        samples_per_second_per_device: The same ÷ world size.
+        tokens_per_second: Of the group; ``None`` where samples have no tokens.
+        step_p50, step_p95, step_p99: Seconds of the group's step (per step the slowest rank); mean over launches.
+        steps: Digest of the first launch's group steps.
+        rank_p50: Median step of each rank, first launch.
+        phases: Where a step goes.
+        half_width: Of the mean step, 95 %, relative, from the batches within a launch; the widest launch's.
+        run_half_width: The same from launch to launch; ``None`` for a single launch.
+        autocorrelation: Lag-1, of the batches; near 0 the interval holds, near 0.8 it covers about 85 %.
+        peak_memory_bytes: Largest over ranks and launches: allocator (CUDA) or growth of resident memory (CPU).
+        launch_samples_per_second: Of each launch.
+        stop_rule: What ended the first launch's measurement.
+        measured_steps: Of the first launch.
+        first_loss, last_loss: Rank 0, first launch.
+        startup_seconds: Mean wall time of a launch outside warm-up and measurement.
+    """
+
+    samples_per_second: float
+    samples_per_second_per_device: float
+    tokens_per_second: float | None
+    step_p50: float
+    step_p95: float
+    step_p99: float
+    steps: Digest
+    rank_p50: tuple[float, ...]
+    phases: Phases
+    half_width: float | None
+    run_half_width: float | None
+    autocorrelation: float | None
+    peak_memory_bytes: int | None
+    launch_samples_per_second: tuple[float, ...]
+    stop_rule: StopRule
+    measured_steps: int
+    first_loss: float | None
+    last_loss: float | None
+    startup_seconds: float
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """A planned cell and what came of it. ``figures`` is ``None`` unless the state is ``ok``."""
+
+    cell: Cell
+    state: State
+    reason: str
+    launches: int
+    figures: Figures | None = None
+    flags: tuple[Flag, ...] = ()
+    efficiency: Efficiency | None = None
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A whole run: its cells in plan order, with efficiencies."""
+
+    run: Run
+    cells: tuple[CellSummary, ...]
+
+    @property
+    def measured(self) -> tuple[CellSummary, ...]:
+        """The cells with figures."""
+        return tuple(cell for cell in self.cells if cell.figures is not None)
+
+
+def summarize(run: Run) -> RunSummary:
+    """Summaries of every cell; efficiency needs the whole run, since it compares within a series."""
+    repeats = run.experiment.config.benchmark.repeats
+    cells = [summarize_cell(cell_run, repeats) for cell_run in run.cells]
+    measured = [
+        (cell.cell, cell.figures.launch_samples_per_second, cell.flags) for cell in cells if cell.figures is not None
+    ]
+    found = efficiencies(measured)
+    return RunSummary(run, tuple(replace(cell, efficiency=found.get(cell.cell.id)) for cell in cells))
+
+
+def summarize_cell(cell_run: CellRun, repeats: int | None = None) -> CellSummary:
+    """One cell: its state, and its figures if every launch is ``ok`` and, where given, all ``repeats`` are there."""
+    planned, launches = cell_run.planned, cell_run.launches
+    cell = planned.cell
+    if not launches:
+        if planned.skip_reason is not None:
+            return CellSummary(cell, State.SKIPPED, planned.skip_reason, 0)
+        return CellSummary(cell, State.INCOMPLETE, "not run yet", 0)
+    for state in _WORST_FIRST:
+        for record in launches:
+            if record.state is state:
+                which = f"launch {record.launch + 1}: " if len(launches) > 1 else ""
+                return CellSummary(cell, state, which + record.reason, len(launches))
+    if repeats is not None and len(launches) < repeats:
+        return CellSummary(cell, State.INCOMPLETE, f"{len(launches)} of {repeats} launches done", len(launches))
+    if any(len(record.ranks) != cell.world_size or record.steps is None for record in launches):
+        return CellSummary(cell, State.INCOMPLETE, "a record lacks the steps of some ranks", len(launches))
+    flags = sorted({flag for record in launches for flag in launch_flags(record, cell.measurement)})
+    return CellSummary(cell, State.OK, "", len(launches), _figures(cell, launches), tuple(flags))
+
+
+def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
+    first = launches[0]
+    assert first.steps is not None  # noqa: S101 - the caller checked; this tells the type checker
+    rates = tuple(samples_per_second(record) for record in launches)
+    rate = statistics.fmean(rates)
+    digests = [record.steps.seconds for record in launches if record.steps is not None]
+    half_widths = [width for record in launches if (width := relative_half_width(batch_seconds(record))) is not None]
+    peaks = [peak for record in launches for rank in record.ranks if (peak := rank.memory.peak_bytes) is not None]
+    tokens = first.ranks[0].tokens_per_step
+    return Figures(
+        samples_per_second=rate,
+        samples_per_second_per_device=rate / cell.world_size,
+        tokens_per_second=None if tokens is None else rate * tokens / first.ranks[0].samples_per_step,
+        step_p50=statistics.fmean(digest.p50 for digest in digests),
+        step_p95=statistics.fmean(digest.p95 for digest in digests),
+        step_p99=statistics.fmean(digest.p99 for digest in digests),
+        steps=digests[0],
+        rank_p50=tuple(steps.seconds.p50 for steps in first.rank_steps),
+        phases=_phases(launches),
+        half_width=max(half_widths, default=None),
+        run_half_width=relative_half_width(rates),
+        autocorrelation=lag1_autocorrelation(batch_seconds(first)),
+        peak_memory_bytes=max(peaks, default=None),
+        launch_samples_per_second=rates,
+        stop_rule=first.ranks[0].stop_rule,
+        measured_steps=measured_steps(first),
+        first_loss=first.ranks[0].first_loss,
+        last_loss=first.ranks[0].last_loss,
+        startup_seconds=statistics.fmean(startup_seconds(record) for record in launches),
+    )
+
+
+def _phases(launches: Sequence[LaunchRecord]) -> Phases:
+    steps = [digest for record in launches for digest in record.rank_steps]
+    return Phases(
+        data_wait=statistics.fmean(digest.mean_data_wait for digest in steps),
+        forward=statistics.fmean(digest.mean_forward for digest in steps),
+        backward=statistics.fmean(digest.mean_backward for digest in steps),
+        optimizer=statistics.fmean(digest.mean_optimizer for digest in steps),
+    )

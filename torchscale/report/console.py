@@ -1,0 +1,88 @@
+"""The results as a table on the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from torchscale.analysis.results import CellSummary, RunSummary
+from torchscale.catalog.models import model_title
+from torchscale.schema.record import State
+from torchscale.units import format_bytes, format_percent, format_rate, format_seconds
+
+_STATE_STYLE = {State.OK: "green", State.SKIPPED: "dim", State.INTERRUPTED: "yellow", State.INCOMPLETE: "yellow"}
+_GRADE_STYLE = {"excellent": "green", "good": "green", "low": "yellow"}
+
+
+def print_results(summary: RunSummary, console: Console) -> None:
+    """One row a cell that was to run, then what was skipped, what failed and what the flags mean, each once."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("model", no_wrap=True)
+    for heading in ("batch", "devices", "samples/s", "step", "±95 %", "efficiency", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("state")
+    for cell in summary.cells:
+        if cell.state is not State.SKIPPED:
+            table.add_row(*_row(cell))
+    if table.row_count:
+        console.print()
+        console.print(table)
+        console.print()
+    for line in [*_skipped_lines(summary), *_failed_lines(summary), *_flag_lines(summary)]:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _skipped_lines(summary: RunSummary) -> list[str]:
+    reasons = Counter(cell.reason for cell in summary.cells if cell.state is State.SKIPPED)
+    return [f"skipped {count} cell{'s' * (count > 1)}: {reason}" for reason, count in reasons.items()]
+
+
+def _failed_lines(summary: RunSummary) -> list[str]:
+    fine = (State.OK, State.SKIPPED)
+    failed = [f"{cell.state.value}: {cell.cell.id}: {cell.reason}" for cell in summary.cells if cell.state not in fine]
+    return failed + [f"left out: {problem}" for problem in summary.run.problems]
+
+
+def _flag_lines(summary: RunSummary) -> list[str]:
+    flags = sorted({flag for cell in summary.cells for flag in cell.flags})
+    lines = [f"{flag.value}: {flag.explanation}." for flag in flags]
+    starred = any(cell.efficiency is not None and cell.efficiency.flags for cell in summary.cells)
+    return [*lines, "* this efficiency rests on a flagged cell."] if starred else lines
+
+
+def _row(summary: CellSummary) -> list[str]:
+    cell, figures = summary.cell, summary.figures
+    settings: list[str] = [cell.precision] if cell.precision != "fp32" else []
+    settings += [name for name, on in (("channels_last", cell.channels_last), ("compile", cell.compile)) if on]
+    title = " ".join([model_title(cell.model), *settings])
+    batch = str(cell.batch_size) if cell.scaling == "weak" else f"{cell.batch_size} global"
+    style = _STATE_STYLE.get(summary.state, "red")
+    head = [escape(title), batch, str(cell.world_size)]
+    if figures is None:
+        return [*head, "–", "–", "–", "–", "–", f"[{style}]{summary.state.value}[/{style}]"]
+    flags = "".join(f" [yellow]{flag.value}[/yellow]" for flag in summary.flags)
+    half_width = figures.run_half_width if figures.run_half_width is not None else figures.half_width
+    return [
+        *head,
+        format_rate(figures.samples_per_second),
+        format_seconds(figures.step_p50),
+        "–" if half_width is None else format_percent(half_width),
+        _efficiency(summary),
+        "–" if figures.peak_memory_bytes is None else format_bytes(figures.peak_memory_bytes),
+        f"[{style}]{summary.state.value}[/{style}]{flags}",
+    ]
+
+
+def _efficiency(summary: CellSummary) -> str:
+    """Blank for a baseline and without one; ``*`` where a flagged cell stands behind it."""
+    efficiency = summary.efficiency
+    if efficiency is None:
+        return "–"
+    if efficiency.baseline_world_size == summary.cell.world_size:
+        return "baseline"
+    style = _GRADE_STYLE[efficiency.grade]
+    mark = "*" if efficiency.flags else ""
+    return f"[{style}]{format_percent(efficiency.value)}{mark}[/{style}]"

@@ -1,0 +1,139 @@
+"""The loop: every launch of every cell of a plan, into the store, with word of what happens."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from torchscale.analysis.results import CellSummary, RunSummary, summarize, summarize_cell
+from torchscale.launch.torchrun import LaunchLimits, StopRequest, run_launch
+from torchscale.plan import Plan
+from torchscale.report.export import summary_csv
+from torchscale.schema.cell import Cell, LaunchTask
+from torchscale.schema.config import Experiment
+from torchscale.schema.experiment import PlannedCell
+from torchscale.schema.progress import Progress
+from torchscale.schema.record import LaunchRecord, State
+from torchscale.schema.run import CellRun, Run
+from torchscale.store import RunFolder, atomic_write_text
+
+
+class Rerun(str, Enum):
+    """Which completed launches are measured again; the earlier ones are set aside, not deleted."""
+
+    FAILED = "failed"
+    ALL = "all"
+
+
+class Listener(Protocol):
+    """Who wants to know what the sweep does."""
+
+    def launch_started(self, cell: Cell, launch: int) -> None:
+        """A launch begins."""
+
+    def launch_progress(self, progress: Progress) -> None:
+        """The launch that runs has something to say."""
+
+    def launch_finished(self, cell: Cell, record: LaunchRecord, summary: CellSummary) -> None:
+        """A launch has ended; ``summary`` is of its cell so far."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A launch that is still to be run."""
+
+    cell: Cell
+    launch: int
+
+
+class Sweep:
+    """An experiment's plan in a run folder.
+
+    Repeats are interleaved: every cell is launched once before any is launched again, so that a slow hour of the
+    machine falls on all of them.
+    """
+
+    def __init__(self, experiment: Experiment, plan: Plan, folder: RunFolder) -> None:
+        self._experiment, self._plan, self._folder = experiment, plan, folder
+        self._records: dict[str, dict[int, LaunchRecord]] = {}
+
+    def prepare(self, rerun: Rerun | None) -> tuple[Pending, ...]:
+        """What is left to run. Damaged records go to quarantine, those to be measured again are set aside."""
+        pending = []
+        for launch in range(self._experiment.benchmark.repeats):
+            for cell in self._plan.to_run:
+                record = self._folder.record(cell, launch)
+                if record is not None and _runs_again(record, rerun):
+                    self._folder.set_aside(cell, launch, "replaced")
+                    record = None
+                if record is None:
+                    pending.append(Pending(cell, launch))
+                else:
+                    self._records.setdefault(cell.id, {})[launch] = record
+        return tuple(pending)
+
+    def run(self, pending: tuple[Pending, ...], listener: Listener, stop: StopRequest) -> RunSummary:
+        """Run what is pending until done or asked to stop; one launch's failure never ends the sweep."""
+        for item in pending:
+            if stop.asked:
+                break
+            listener.launch_started(item.cell, item.launch)
+            record = self._launch(item, listener, stop)
+            self._records.setdefault(item.cell.id, {})[item.launch] = record
+            self._write_summary(summarize(self._run_so_far()))
+            listener.launch_finished(item.cell, record, summarize_cell(self._cell_run(PlannedCell(cell=item.cell))))
+        summary = summarize(self._folder.load())
+        self._write_summary(summary)
+        return summary
+
+    def _launch(self, item: Pending, listener: Listener, stop: StopRequest) -> LaunchRecord:
+        directory = self._folder.begin_launch(item.cell, item.launch)
+        settings, log_steps = self._experiment.launch, self._experiment.benchmark.log_step_times
+        limits = LaunchLimits(
+            timeout_seconds=settings.timeout_seconds,
+            stall_seconds=settings.stall_timeout_seconds,
+            budget_seconds=self._experiment.benchmark.cell_seconds,
+        )
+        on_cuda = self._plan.device == "cuda"
+        task = LaunchTask(
+            cell=item.cell,
+            launch=item.launch,
+            device=self._plan.device,
+            device_indices=self._plan.device_indices[: item.cell.world_size] if on_cuda else (),
+            cpu_sets=self._plan.cpu_sets(item.cell.world_size),
+            threads_per_rank=self._plan.threads_per_rank,
+            started_at=time.time(),
+            budget_seconds=limits.budget_seconds,
+            collective_timeout_seconds=limits.collective_seconds,
+            log_step_times=log_steps,
+        )
+        record = run_launch(
+            task,
+            directory,
+            limits=limits,
+            extra_env=settings.env,
+            stop=stop,
+            on_progress=listener.launch_progress,
+        )
+        self._folder.finish_launch(item.cell, record)
+        return record
+
+    def _cell_run(self, planned: PlannedCell) -> CellRun:
+        launches = self._records.get(planned.cell.id, {})
+        return CellRun(planned, tuple(launches[index] for index in sorted(launches)))
+
+    def _run_so_far(self) -> Run:
+        """The folder's content without reading it again after every launch."""
+        experiment = self._folder.experiment
+        return Run(self._folder.path.name, experiment, tuple(self._cell_run(entry) for entry in experiment.plan))
+
+    def _write_summary(self, summary: RunSummary) -> None:
+        atomic_write_text(self._folder.path / "summary.csv", summary_csv(summary))
+
+
+def _runs_again(record: LaunchRecord, rerun: Rerun | None) -> bool:
+    if rerun is Rerun.ALL or record.state is State.INTERRUPTED:
+        return True
+    return rerun is Rerun.FAILED and record.state is not State.OK

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from torchscale import __version__
-from torchscale.cli import benchmark
+from torchscale.cli import benchmark, report
 from torchscale.cli.output import configure_output, print_error
 from torchscale.errors import ExitCode, TorchscaleError
 
@@ -49,6 +49,7 @@ def global_options(
 
 
 app.command("benchmark", context_settings=benchmark.CONTEXT_SETTINGS)(benchmark.benchmark)
+app.add_typer(report.app, name="report")
 
 
 def main() -> None:

@@ -137,14 +137,14 @@ def _construct_mapping(node: yaml.MappingNode, path: Path, document: Document) -
         if not isinstance(key_node, yaml.ScalarNode):
             raise ConfigError(f"{where}: a key must be plain text, not a list or mapping")
         key = str(key_node.value)
-        dotted = format_path((*path, key))
+        full = (*path, key)
         if key == "<<":
             raise ConfigError(f"{where}: merge keys (<<) are not read here; write the keys out")
         if key in found:
-            first = document.lines.get((*path, key))
-            raise ConfigError(f"{where}: {dotted}: stands twice (first in line {first}); keep one")
-        document.lines[(*path, key)] = line
-        found[key] = _construct(value_node, (*path, key), document)
+            first = document.lines.get(full)
+            raise ConfigError(f"{where}: {format_path(full)}: stands twice (first in line {first}); keep one")
+        document.lines[full] = line
+        found[key] = _construct(value_node, full, document)
     return found
 
 

@@ -1,0 +1,256 @@
+"""From a run's summary to the document."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+from torchscale.analysis.flags import Flag
+from torchscale.analysis.results import CellSummary, RunSummary
+from torchscale.report.charts import MAX_PANELS, distribution_charts, efficiency_charts, panel_count, throughput_charts
+from torchscale.report.document import (
+    Block,
+    Bullets,
+    ChartGrid,
+    Column,
+    Document,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    Value,
+)
+from torchscale.report.verdict import key_figures, verdict
+from torchscale.report.words import device_names, device_noun, plural, setting_words
+from torchscale.schema.record import State
+from torchscale.units import format_bytes, format_percent, format_rate, format_seconds
+
+_STATE_TONE = {
+    State.OK: Tone.GOOD,
+    State.SKIPPED: Tone.DIM,
+    State.INTERRUPTED: Tone.CAUTION,
+    State.INCOMPLETE: Tone.CAUTION,
+}
+_GRADE_TONE = {"excellent": Tone.GOOD, "good": Tone.GOOD, "low": Tone.CAUTION}
+_NOT_MEASURED = Value("–", None, Tone.DIM)
+
+
+def build_document(summary: RunSummary) -> Document:
+    """The report of a run, complete or not."""
+    experiment = summary.run.experiment
+    subtitle = f"{device_names(summary)} · {experiment.environment.hostname} · {experiment.created_at[:10]}"
+    sections = (
+        _scaling(summary),
+        _step_times(summary),
+        _cells(summary),
+        _environment(summary),
+        _method(summary),
+        _reproduce(summary),
+    )
+    return Document(
+        title=f"Training scaling: {experiment.config.experiment_name}",
+        subtitle=subtitle,
+        verdict=verdict(summary),
+        key_figures=key_figures(summary),
+        sections=tuple(section for section in sections if section.blocks),
+    )
+
+
+def _scaling(summary: RunSummary) -> Section:
+    throughput, efficiency = throughput_charts(summary), efficiency_charts(summary)
+    blocks: list[Block] = []
+    if throughput:
+        labels = sorted({cell.cell.scaling for cell in summary.measured})
+        fixed = {"weak": "the batch per device is fixed", "strong": "the global batch is fixed"}
+        kinds = " and ".join(f"{label} scaling ({fixed[label]})" for label in labels)
+        blocks.append(
+            Paragraph(f"Throughput of all devices together, {kinds}. Dashed: the smallest count's throughput times n.")
+        )
+        blocks.append(ChartGrid(tuple(throughput)))
+        if panel_count(summary) > MAX_PANELS:
+            blocks.append(Paragraph(f"The first {MAX_PANELS} of {panel_count(summary)} models and settings are drawn."))
+    if efficiency:
+        blocks.append(
+            Paragraph(
+                "Efficiency: throughput at n devices ÷ (n × throughput at the smallest count ÷ that count). "
+                "Above 90 % is excellent, above 80 % good."
+            )
+        )
+        blocks.append(ChartGrid(tuple(efficiency)))
+    elif throughput:
+        blocks.append(Paragraph("No efficiency: it needs two measured counts of the same model, batch and setting."))
+    return Section("Scaling", "scaling", tuple(blocks))
+
+
+def _step_times(summary: RunSummary) -> Section:
+    charts = distribution_charts(summary)
+    if not charts:
+        return Section("Step times", "steps", ())
+    rows = tuple(_step_row(cell) for cell in summary.measured)
+    columns = (
+        *_identity_columns(summary),
+        Column("p50", True),
+        Column("p95", True),
+        Column("p99", True),
+        Column("slowest", True),
+        Column("data wait", True),
+        Column("forward", True),
+        Column("backward + sync", True),
+        Column("optimizer", True),
+    )
+    note = (
+        "From the end of one optimizer step to the end of the next; with several ranks, each step's slowest rank. "
+        "Phases are means over ranks; backward contains the gradient synchronisation it waits for."
+    )
+    return Section(
+        "Step times",
+        "steps",
+        (Paragraph(note), ChartGrid(tuple(charts)), Table("Step times and phases", columns, rows)),
+    )
+
+
+def _step_row(cell: CellSummary) -> tuple[Value, ...]:
+    figures = cell.figures
+    assert figures is not None  # noqa: S101 - only measured cells come here; this tells the type checker
+    phases = figures.phases
+    quantiles = (figures.step_p50, figures.step_p95, figures.step_p99, figures.steps.maximum)
+    parts = (phases.data_wait, phases.forward, phases.backward, phases.optimizer)
+    return (*_identity(cell), *(Value(format_seconds(seconds), seconds) for seconds in (*quantiles, *parts)))
+
+
+def _cells(summary: RunSummary) -> Section:
+    columns = (
+        *_identity_columns(summary),
+        Column("samples/s", True),
+        Column("per device", True),
+        Column("tokens/s", True),
+        Column("±95 %", True),
+        Column("efficiency", True),
+        Column("peak memory", True),
+        Column("state"),
+        Column("reason or warnings"),
+    )
+    table = Table("All cells", columns, tuple(_cell_row(cell) for cell in summary.cells), searchable=True)
+    blocks: list[Block] = [table]
+    used = sorted({flag for cell in summary.cells for flag in cell.flags})
+    if used:
+        blocks.append(Bullets(tuple(f"{flag.value}: {flag.explanation}." for flag in used)))
+    if summary.run.problems:
+        blocks.append(Paragraph("Left out, because it could not be read:"))
+        blocks.append(Bullets(summary.run.problems))
+    return Section("Cells", "cells", tuple(blocks))
+
+
+def _identity_columns(summary: RunSummary) -> tuple[Column, ...]:
+    return Column("model"), Column("setting"), Column("batch", True), Column(device_noun(summary), True)
+
+
+def _identity(summary: CellSummary) -> tuple[Value, ...]:
+    cell = summary.cell
+    batch = str(cell.batch_size) if cell.scaling == "weak" else f"{cell.batch_size} global"
+    return (
+        Value(cell.model),
+        Value(setting_words(cell)),
+        Value(batch, cell.batch_size),
+        Value(str(cell.world_size), cell.world_size),
+    )
+
+
+def _cell_row(summary: CellSummary) -> tuple[Value, ...]:
+    state = Value(summary.state.value, summary.state.value, _STATE_TONE.get(summary.state, Tone.BAD))
+    warnings = ", ".join(flag.value for flag in summary.flags)
+    remark = Value(summary.reason or warnings, None, Tone.CAUTION if warnings else Tone.PLAIN)
+    figures = summary.figures
+    if figures is None:
+        return (*_identity(summary), *[_NOT_MEASURED] * 6, state, remark)
+    half_width = figures.run_half_width if figures.run_half_width is not None else figures.half_width
+    return (
+        *_identity(summary),
+        Value(format_rate(figures.samples_per_second), figures.samples_per_second),
+        Value(format_rate(figures.samples_per_second_per_device), figures.samples_per_second_per_device),
+        _optional(figures.tokens_per_second, format_rate),
+        _optional(half_width, format_percent),
+        _efficiency_value(summary),
+        _optional(figures.peak_memory_bytes, format_bytes),
+        state,
+        remark,
+    )
+
+
+def _optional(value: float | None, words: Callable[[float], str]) -> Value:
+    return _NOT_MEASURED if value is None else Value(words(value), value)
+
+
+def _efficiency_value(summary: CellSummary) -> Value:
+    efficiency = summary.efficiency
+    if efficiency is None:
+        return _NOT_MEASURED
+    if efficiency.baseline_world_size == summary.cell.world_size:
+        return Value("baseline", efficiency.value, Tone.DIM)
+    text = format_percent(efficiency.value) + ("*" if efficiency.flags else "")
+    if efficiency.interval is not None:
+        low, high = (format_percent(end) for end in efficiency.interval)
+        text += f" ({low} to {high})"
+    return Value(text, efficiency.value, _GRADE_TONE[efficiency.grade])
+
+
+def _environment(summary: RunSummary) -> Section:
+    environment = summary.run.experiment.environment
+    versions = environment.versions
+    pairs = [
+        ("host", environment.hostname),
+        ("system", environment.system),
+        ("processor", f"{environment.cpu}, {plural(environment.cores, 'usable core')}"),
+        ("memory", None if environment.memory_bytes is None else format_bytes(environment.memory_bytes)),
+        *((f"GPU {device.index}", f"{device.name} {device.uuid or ''}".strip()) for device in environment.devices),
+        ("threads per rank", str(summary.run.experiment.threads_per_rank)),
+        ("torchscale", versions.torchscale),
+        ("Python", versions.python),
+        ("PyTorch", versions.torch),
+        ("CUDA", versions.cuda),
+        ("cuDNN", versions.cudnn),
+        ("NCCL", versions.nccl),
+        ("driver", versions.driver),
+        ("transformers", versions.transformers),
+        ("git commit", environment.git_commit),
+        *environment.env.items(),
+    ]
+    rows = tuple((Value(name), Value(text)) for name, text in pairs if text)
+    return Section("Environment", "environment", (Table("Environment", (Column("what"), Column("value")), rows),))
+
+
+def _method(summary: RunSummary) -> Section:
+    rule = summary.run.experiment.config.benchmark
+    items = [
+        "Every cell ran as a torchrun of its own; what is shown was measured, and a dash means that it was not.",
+        f"Preset {rule.preset}: warm-up of at least {rule.warmup_steps} steps and {rule.warmup_seconds:g} s, until two "
+        f"batches of steps agree within {format_percent(rule.steady_tolerance, 0)}; then batches of steps until the "
+        f"95 % interval of the mean step is within ±{format_percent(rule.target_half_width, 0)}, or a cap.",
+        "Throughput is global samples ÷ wall time of the measured batches, so that stalls count.",
+        "±95 % is the t-interval of the mean step over the batches of one launch, or over launches where there are "
+        "several. It takes batches as independent; at a lag-1 autocorrelation of 0.8 it covers about 85 %.",
+        "After the first step, the parameters of all ranks are compared bit by bit; a difference makes a cell invalid.",
+        "Step times are from CUDA events on GPUs and from the host's clock on CPUs."
+        + (" sync_cuda was on: the device was synchronised around every phase." if rule.sync_cuda else ""),
+        "Peak memory is the allocator's peak on GPUs and the growth of resident memory on CPUs.",
+        "Not measured by this version: where lost time goes, FLOPs and MFU, power and temperature.",
+    ]
+    if any(Flag.CONTENDED in cell.flags for cell in summary.cells):
+        items.append("Contended cells shared their cores with other work; measure them again on a quiet machine.")
+    return Section("Method and caveats", "method", (Bullets(tuple(items)),))
+
+
+def _reproduce(summary: RunSummary) -> Section:
+    experiment = summary.run.experiment
+    command = shlex.join(experiment.environment.command) or "torchscale benchmark"
+    config = experiment.config.model_dump_json(indent=1, exclude_defaults=True)
+    return Section(
+        "How to reproduce",
+        "reproduce",
+        (
+            Paragraph(command, code=True),
+            Paragraph("with this config, which also works as it is (save it as config.json):"),
+            Paragraph(config, code=True),
+            Paragraph(f"Plan {experiment.plan_hash}; torchscale {experiment.tool_version}."),
+        ),
+    )

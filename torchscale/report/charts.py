@@ -1,0 +1,133 @@
+"""What the charts show: throughput, efficiency and step-time distributions, a panel per model and setting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from torchscale.analysis.results import CellSummary, RunSummary
+from torchscale.report.document import Chart, Series
+from torchscale.report.words import batch_words, device_noun, panels
+
+MAX_PANELS = 12
+"""More panels are a wall; the table holds every cell."""
+
+
+def throughput_charts(summary: RunSummary) -> list[Chart]:
+    """Samples per second against device count, with the ideal from each series' smallest count."""
+    return [_throughput(title, lines, summary) for title, lines in _shown_panels(summary)]
+
+
+def efficiency_charts(summary: RunSummary) -> list[Chart]:
+    """Efficiency against device count, for panels that have at least two counts."""
+    found = []
+    for title, lines in _shown_panels(summary):
+        scaled = [line for line in lines if len(line) > 1]
+        if scaled:
+            found.append(_efficiency(title, scaled, summary))
+    return found
+
+
+def distribution_charts(summary: RunSummary) -> list[Chart]:
+    """How step times spread: share of steps per bin of the histogram, a panel per model, batch and setting."""
+    found = [
+        _distribution(f"{title}, {batch_words(line[0].cell)}", line, summary)
+        for title, lines in _shown_panels(summary)
+        for line in lines
+    ]
+    return found[:MAX_PANELS]
+
+
+def panel_count(summary: RunSummary) -> int:
+    """Panels there would be without a limit."""
+    return len(panels(summary.measured))
+
+
+def _shown_panels(summary: RunSummary) -> list[tuple[str, list[list[CellSummary]]]]:
+    return list(panels(summary.measured).items())[:MAX_PANELS]
+
+
+def _throughput(title: str, lines: Sequence[Sequence[CellSummary]], summary: RunSummary) -> Chart:
+    series = []
+    for line in lines:
+        counts = tuple(float(cell.cell.world_size) for cell in line)
+        rates = tuple(cell.figures.samples_per_second for cell in line if cell.figures)
+        low, high = _interval(line)
+        series.append(Series(batch_words(line[0].cell), counts, rates, low, high))
+        if len(line) > 1:
+            ideal = tuple(rates[0] * count / counts[0] for count in counts)
+            series.append(Series(f"ideal, {batch_words(line[0].cell)}", counts, ideal, reference=True))
+    return Chart(
+        name=_name("throughput", title),
+        title=title,
+        summary=f"Throughput against the number of {device_noun(summary)} for {title}.",
+        x_label=device_noun(summary),
+        y_label="samples/s",
+        series=tuple(series),
+        x_ticks=_counts(lines),
+    )
+
+
+def _interval(line: Sequence[CellSummary]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """From launch to launch where every cell of the line has one, else none."""
+    low, high = [], []
+    for cell in line:
+        figures = cell.figures
+        if figures is None or figures.run_half_width is None:
+            return (), ()
+        low.append(figures.samples_per_second * (1 - figures.run_half_width))
+        high.append(figures.samples_per_second * (1 + figures.run_half_width))
+    return tuple(low), tuple(high)
+
+
+def _efficiency(title: str, lines: Sequence[Sequence[CellSummary]], summary: RunSummary) -> Chart:
+    series = []
+    for line in lines:
+        points = [(cell.cell.world_size, cell.efficiency.value * 100) for cell in line if cell.efficiency]
+        series.append(
+            Series(
+                batch_words(line[0].cell),
+                tuple(float(count) for count, _ in points),
+                tuple(value for _, value in points),
+            )
+        )
+    counts = _counts(lines)
+    series.append(Series("ideal", counts, tuple(100.0 for _ in counts), reference=True))
+    return Chart(
+        name=_name("efficiency", title),
+        title=title,
+        summary=f"Scaling efficiency against the number of {device_noun(summary)} for {title}.",
+        x_label=device_noun(summary),
+        y_label="efficiency, %",
+        series=tuple(series),
+        x_ticks=counts,
+    )
+
+
+def _distribution(title: str, line: Sequence[CellSummary], summary: RunSummary) -> Chart:
+    series = []
+    for cell in line:
+        if cell.figures is None:
+            continue
+        steps = cell.figures.steps
+        middles = tuple((left + right) / 2 * 1e3 for left, right in zip(steps.edges, steps.edges[1:], strict=False))
+        shares = tuple(count / steps.count * 100 for count in steps.histogram)
+        count = cell.cell.world_size
+        series.append(Series(f"{count} {device_noun(summary, count)}", middles, shares))
+    return Chart(
+        name=_name("steps", title),
+        title=title,
+        summary=f"Distribution of step times for {title}.",
+        x_label="step time, ms",
+        y_label="share of steps, %",
+        series=tuple(series),
+        markers=False,
+    )
+
+
+def _counts(lines: Sequence[Sequence[CellSummary]]) -> tuple[float, ...]:
+    return tuple(sorted({float(cell.cell.world_size) for line in lines for cell in line}))
+
+
+def _name(kind: str, title: str) -> str:
+    return f"{kind}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"[:80]

@@ -1,0 +1,147 @@
+"""The report as data: what it says, in order, without how it looks. Every renderer works from this alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Tone(str, Enum):
+    """How a value is meant, never told by colour alone."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    CAUTION = "caution"
+    BAD = "bad"
+    DIM = "dim"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A table's entry: text for people, ``sort`` for ordering (numbers before text)."""
+
+    text: str
+    sort: float | str | None = None
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True)
+class Column:
+    """A table's column; numbers are set to the right."""
+
+    title: str
+    numeric: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns; ``searchable`` ones can be filtered and sorted where the medium allows it."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    searchable: bool = False
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A few sentences; ``code`` is set as typed."""
+
+    text: str
+    code: bool = False
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """Statements that stand on their own."""
+
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart.
+
+    Attributes:
+        name: For the legend.
+        x, y: Points.
+        low, high: Ends of the interval at each point; empty where there is none.
+        reference: An ideal or a limit rather than a measurement.
+    """
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over a number; both renderers draw the same.
+
+    Attributes:
+        name: Unique in the document, of letters, digits and dashes.
+        title: What is compared.
+        summary: The chart in a sentence, for those who do not see it.
+        x_label, y_label: With units.
+        x_ticks: Where only some x exist (device counts); empty for a continuous axis.
+        markers: Whether points are marked.
+        y_from_zero: Whether the y axis starts at 0.
+    """
+
+    name: str
+    title: str
+    summary: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    x_ticks: tuple[float, ...] = ()
+    markers: bool = True
+    y_from_zero: bool = True
+
+
+@dataclass(frozen=True)
+class ChartGrid:
+    """Charts side by side."""
+
+    charts: tuple[Chart, ...]
+
+
+Block = Paragraph | Bullets | Table | ChartGrid
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled part; ``anchor`` is unique."""
+
+    title: str
+    anchor: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """One of the few numbers at the top."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """The whole report."""
+
+    title: str
+    subtitle: str
+    verdict: tuple[str, ...]
+    key_figures: tuple[KeyFigure, ...]
+    sections: tuple[Section, ...]
+
+    @property
+    def charts(self) -> tuple[Chart, ...]:
+        """Every chart, in order."""
+        grids = [block for section in self.sections for block in section.blocks if isinstance(block, ChartGrid)]
+        return tuple(chart for grid in grids for chart in grid.charts)

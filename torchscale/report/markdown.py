@@ -1,0 +1,40 @@
+"""The report as Markdown, for pull requests and job summaries: text and tables; charts stay in HTML and PDF."""
+
+from __future__ import annotations
+
+import re
+
+from torchscale.report.document import Block, Bullets, ChartGrid, Document, Paragraph, Table
+
+
+def render_markdown(document: Document) -> str:
+    """The whole file."""
+    parts = [f"# {_text(document.title)}", _text(document.subtitle), *map(_text, document.verdict)]
+    parts.append("\n".join(f"- {_text(f'{item.label}: {item.value}')}" for item in document.key_figures))
+    for section in document.sections:
+        blocks = [text for block in section.blocks if (text := _block(block))]
+        if blocks:
+            parts += [f"## {_text(section.title)}", *blocks]
+    return "\n\n".join(parts) + "\n"
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, ChartGrid):
+        return ""
+    if isinstance(block, Paragraph):
+        return f"```\n{block.text.replace('```', '`` `')}\n```" if block.code else _text(block.text)
+    if isinstance(block, Bullets):
+        return "\n".join(f"- {_text(item)}" for item in block.items)
+    return _table(block)
+
+
+def _table(table: Table) -> str:
+    heading = "| " + " | ".join(_text(column.title) for column in table.columns) + " |"
+    rule = "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|"
+    rows = ["| " + " | ".join(_text(value.text) for value in row) + " |" for row in table.rows]
+    return "\n".join([heading, rule, *rows])
+
+
+def _text(text: str) -> str:
+    """On one line, with what Markdown or HTML would read as markup escaped."""
+    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", " ".join(text.split()))

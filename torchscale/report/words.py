@@ -1,0 +1,73 @@
+"""Words that the report's parts share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.analysis.results import CellSummary, RunSummary
+from torchscale.catalog.models import model_title
+from torchscale.schema.cell import Cell
+
+
+def on_cuda(summary: RunSummary) -> bool:
+    """Whether the run used GPUs: as its records say, else as its plan would."""
+    for cell_run in summary.run.cells:
+        for launch in cell_run.launches:
+            for rank in launch.ranks:
+                return rank.device.kind == "cuda"
+    experiment = summary.run.experiment
+    return experiment.environment.cuda_available and experiment.config.device != "cpu"
+
+
+def device_noun(summary: RunSummary, count: int = 2) -> str:
+    """``GPUs`` or ``CPU ranks``, by number."""
+    return ("GPU" if on_cuda(summary) else "CPU rank") + "s" * (count != 1)
+
+
+def device_names(summary: RunSummary) -> str:
+    """``8 × NVIDIA H100 80GB HBM3``, or the processor with its cores."""
+    environment = summary.run.experiment.environment
+    if on_cuda(summary) and environment.devices:
+        names = sorted({device.name for device in environment.devices})
+        return f"{len(environment.devices)} × {', '.join(names)}"
+    return f"{environment.cpu}, {plural(environment.cores, 'core')}"
+
+
+def setting_words(cell: Cell) -> str:
+    """What sets a cell apart besides model, batch and count: precision, strategy, switches."""
+    parts = [cell.precision, *(["none"] if cell.strategy == "none" else [])]
+    parts += [cell.optimizer] if cell.optimizer != "adamw" else []
+    parts += [name for name, on in (("channels_last", cell.channels_last), ("compile", cell.compile)) if on]
+    return " ".join(parts)
+
+
+def panel_title(cell: Cell) -> str:
+    """Model and settings: what one panel of charts is about."""
+    return f"{model_title(cell.model)}, {setting_words(cell)}"
+
+
+def batch_words(cell: Cell) -> str:
+    """``batch 32`` per device, or ``global batch 256``."""
+    return f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 cell``, ``2 cells``, ``2 launches``."""
+    ending = "" if count == 1 else "es" if noun.endswith(("ch", "s")) else "s"
+    return f"{count:,} {noun}{ending}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+def panels(cells: Sequence[CellSummary]) -> dict[str, list[list[CellSummary]]]:
+    """Measured cells by panel, and there by series, each in order of world size."""
+    found: dict[str, dict[str, list[CellSummary]]] = {}
+    for summary in cells:
+        found.setdefault(panel_title(summary.cell), {}).setdefault(summary.cell.series, []).append(summary)
+    return {
+        title: [sorted(members, key=lambda member: member.cell.world_size) for members in series.values()]
+        for title, series in found.items()
+    }

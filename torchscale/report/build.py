@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
+import yaml
+
 from torchscale.analysis.flags import Flag
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.report.charts import MAX_PANELS, distribution_charts, efficiency_charts, panel_count, throughput_charts
@@ -22,6 +24,7 @@ from torchscale.report.document import (
 )
 from torchscale.report.verdict import key_figures, verdict
 from torchscale.report.words import device_names, device_noun, plural, setting_words
+from torchscale.schema.config import PRESETS, Experiment
 from torchscale.schema.record import State
 from torchscale.units import format_bytes, format_percent, format_rate, format_seconds
 
@@ -121,13 +124,13 @@ def _step_row(cell: CellSummary) -> tuple[Value, ...]:
 def _cells(summary: RunSummary) -> Section:
     columns = (
         *_identity_columns(summary),
+        Column("state"),
         Column("samples/s", True),
         Column("per device", True),
         Column("tokens/s", True),
         Column("±95 %", True),
         Column("efficiency", True),
         Column("peak memory", True),
-        Column("state"),
         Column("reason or warnings"),
     )
     table = Table("All cells", columns, tuple(_cell_row(cell) for cell in summary.cells), searchable=True)
@@ -162,17 +165,17 @@ def _cell_row(summary: CellSummary) -> tuple[Value, ...]:
     remark = Value(summary.reason or warnings, None, Tone.CAUTION if warnings else Tone.PLAIN)
     figures = summary.figures
     if figures is None:
-        return (*_identity(summary), *[_NOT_MEASURED] * 6, state, remark)
+        return (*_identity(summary), state, *[_NOT_MEASURED] * 6, remark)
     half_width = figures.run_half_width if figures.run_half_width is not None else figures.half_width
     return (
         *_identity(summary),
+        state,
         Value(format_rate(figures.samples_per_second), figures.samples_per_second),
         Value(format_rate(figures.samples_per_second_per_device), figures.samples_per_second_per_device),
         _optional(figures.tokens_per_second, format_rate),
         _optional(half_width, format_percent),
         _efficiency_value(summary),
         _optional(figures.peak_memory_bytes, format_bytes),
-        state,
         remark,
     )
 
@@ -243,14 +246,25 @@ def _method(summary: RunSummary) -> Section:
 def _reproduce(summary: RunSummary) -> Section:
     experiment = summary.run.experiment
     command = shlex.join(experiment.environment.command) or "torchscale benchmark"
-    config = experiment.config.model_dump_json(indent=1, exclude_defaults=True)
+    config = _config_yaml(experiment.config)
     return Section(
         "How to reproduce",
         "reproduce",
         (
             Paragraph(command, code=True),
-            Paragraph("with this config, which also works as it is (save it as config.json):"),
+            Paragraph("with this config (what is not in it has its default):"),
             Paragraph(config, code=True),
             Paragraph(f"Plan {experiment.plan_hash}; torchscale {experiment.tool_version}."),
         ),
     )
+
+
+def _config_yaml(config: Experiment) -> str:
+    """The keys that are not at their defaults, nor at their preset's."""
+    content = config.model_dump(mode="json", exclude_defaults=True)
+    preset = PRESETS[config.benchmark.preset]
+    benchmark = content.get("benchmark", {})
+    content["benchmark"] = {key: value for key, value in benchmark.items() if preset.get(key) != value}
+    content["models"] = [model["name"] if len(model) == 1 else model for model in content["models"]]
+    kept = {key: value for key, value in content.items() if value != {}}
+    return yaml.safe_dump(kept, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)

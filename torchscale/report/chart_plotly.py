@@ -48,10 +48,6 @@ def _trace(series: Series, chart: Chart, style: int) -> Figure:
             "array": [high - y for high, y in zip(series.high, series.y, strict=True)],
             "arrayminus": [y - low for low, y in zip(series.low, series.y, strict=True)],
         }
-    if not chart.markers:
-        trace["line"] = {"color": COLOURS[style], "width": 2, "shape": "hvh"}
-        trace["fill"] = "tozeroy"
-        trace["opacity"] = 0.8
     return trace
 
 

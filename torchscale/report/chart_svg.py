@@ -59,10 +59,6 @@ def _draw_series(axes: Any, series: Series, chart: Chart, style: int) -> None:  
         label = series.name if series.name == "ideal" else "_"
         axes.plot(series.x, series.y, color=REFERENCE_COLOUR, linestyle="--", linewidth=1, label=label)
         return
-    if not chart.markers:
-        axes.fill_between(series.x, series.y, step="mid", color=COLOURS[style], alpha=0.25)
-        axes.step(series.x, series.y, where="mid", color=COLOURS[style], linewidth=1.2, label=series.name)
-        return
     if series.high:
         errors = [
             [y - low for low, y in zip(series.low, series.y, strict=True)],
@@ -73,7 +69,7 @@ def _draw_series(axes: Any, series: Series, chart: Chart, style: int) -> None:  
         series.x,
         series.y,
         color=COLOURS[style],
-        marker=MATPLOTLIB_MARKERS[style],
+        marker=MATPLOTLIB_MARKERS[style] if chart.markers else None,
         markersize=4,
         linewidth=1.4,
         label=series.name,

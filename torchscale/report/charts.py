@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -29,7 +30,7 @@ def efficiency_charts(summary: RunSummary) -> list[Chart]:
 
 
 def distribution_charts(summary: RunSummary) -> list[Chart]:
-    """How step times spread: share of steps per bin of the histogram, a panel per model, batch and setting."""
+    """How step times spread: the share of steps up to each time, a panel per model, batch and setting."""
     found = [
         _distribution(f"{title}, {batch_words(line[0].cell)}", line, summary)
         for title, lines in _shown_panels(summary)
@@ -105,21 +106,27 @@ def _efficiency(title: str, lines: Sequence[Sequence[CellSummary]], summary: Run
 
 
 def _distribution(title: str, line: Sequence[CellSummary], summary: RunSummary) -> Chart:
+    """Cumulative, so that narrow and wide distributions compare and a tail is seen."""
     series = []
     for cell in line:
         if cell.figures is None:
             continue
         steps = cell.figures.steps
-        middles = tuple((left + right) / 2 * 1e3 for left, right in zip(steps.edges, steps.edges[1:], strict=False))
-        shares = tuple(count / steps.count * 100 for count in steps.histogram)
+        done = [0, *itertools.accumulate(steps.histogram)]
         count = cell.cell.world_size
-        series.append(Series(f"{count} {device_noun(summary, count)}", middles, shares))
+        series.append(
+            Series(
+                f"{count} {device_noun(summary, count)}",
+                tuple(edge * 1e3 for edge in steps.edges),
+                tuple(part / steps.count * 100 for part in done),
+            )
+        )
     return Chart(
         name=_name("steps", title),
         title=title,
-        summary=f"Distribution of step times for {title}.",
+        summary=f"Cumulative distribution of step times for {title}.",
         x_label="step time, ms",
-        y_label="share of steps, %",
+        y_label="steps that took no longer, %",
         series=tuple(series),
         markers=False,
     )

@@ -61,9 +61,9 @@ _ALL = (
     _text("bert-base", "BERT-base", "bert", 109_514_298, sequence_length=512),
     _text("bert-large", "BERT-large", "bert", 335_174_458, sequence_length=512),
     _text("gpt2", "GPT-2", "gpt2", 124_439_808, sequence_length=1024),
-    _image("tiny-resnet", "tiny ResNet", 0, image_size=32, num_classes=10),
-    _text("tiny-bert", "tiny BERT", "bert", 0, sequence_length=64),
-    _text("tiny-gpt2", "tiny GPT-2", "gpt2", 0, sequence_length=64),
+    _image("tiny-resnet", "tiny ResNet", 310_746, image_size=32, num_classes=10),
+    _text("tiny-bert", "tiny BERT", "bert", 1_536_128, sequence_length=64),
+    _text("tiny-gpt2", "tiny GPT-2", "gpt2", 1_478_144, sequence_length=64),
 )
 
 MODELS: Mapping[str, ModelFacts] = MappingProxyType({facts.name: facts for facts in _ALL})

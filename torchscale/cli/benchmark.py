@@ -32,6 +32,11 @@ CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Leftover arguments are overrides of config keys: ``--training.precision=bf16``."""
 
 
+ConfigArgument = Annotated[
+    str | None, typer.Argument(metavar="CONFIG", help="Config file, YAML or JSON. Default: ./benchmark_config.yaml")
+]
+
+
 class RerunChoice(str, Enum):
     """Values of ``--rerun``."""
 
@@ -41,9 +46,7 @@ class RerunChoice(str, Enum):
 
 def benchmark(
     context: typer.Context,
-    config: Annotated[
-        Path | None, typer.Argument(help="Config file, YAML or JSON. Default: ./benchmark_config.yaml")
-    ] = None,
+    config: ConfigArgument = None,
     config_option: Annotated[Path | None, typer.Option("--config", "-c", help="The same as the argument.")] = None,
     output_dir: Annotated[
         Path | None, typer.Option("--output-dir", "-o", help="Run folder. Default: results/<experiment_name>")
@@ -57,7 +60,7 @@ def benchmark(
 ) -> None:
     """Measure how training scales: models × batch sizes × GPU counts, each cell a torchrun.
 
-    Any key of the config can be overridden: [bold]--training.precision=bf16 --batch_sizes=[[32,64]][/bold].
+    Any key of the config can be overridden: [bold]--training.precision=bf16 --batch_sizes=\\[32,64][/bold].
     The same command goes on where it stopped: launches that are done are kept.
 
     Exit codes: 0 all cells ok or skipped; 1 some failed; 2 wrong input; 3 this machine can run none; 130 interrupted.
@@ -66,16 +69,14 @@ def benchmark(
 
     [cyan]torchscale benchmark --dry-run[/cyan]
 
-    [cyan]torchscale benchmark my_matrix.yaml --gpu_counts=[[1,2,4,8]] --benchmark.repeats=3[/cyan]
+    [cyan]torchscale benchmark my_matrix.yaml --gpu_counts=\\[1,2,4,8] --benchmark.repeats=3[/cyan]
 
     [cyan]torchscale benchmark my_matrix.yaml --rerun failed[/cyan]
     """
     from torchscale.launch.machine import detect_machine  # noqa: PLC0415 - `--help` does not need it
     from torchscale.plan import make_plan  # noqa: PLC0415
 
-    if config is not None and config_option is not None:
-        raise UsageError(f"the config is given twice: {config} and --config {config_option}", hint="keep one")
-    experiment = _load(config or config_option, context)
+    experiment = load_config(context, config, config_option)
     with status("Looking at this machine"):
         machine = detect_machine()
     plan = make_plan(experiment, machine)
@@ -94,16 +95,31 @@ def benchmark(
     raise typer.Exit(_exit_code(summary, stop))
 
 
-def _load(path: Path | None, context: typer.Context) -> Experiment:
-    from torchscale.schema.loading import load_experiment  # noqa: PLC0415 - `--help` does not need it
+def load_config(context: typer.Context, first: str | None, named: Path | None = None) -> Experiment:
+    """The experiment that a command's arguments describe: a config file and overrides, in any order.
 
-    chosen = path or DEFAULT_CONFIG
-    if path is None and not DEFAULT_CONFIG.exists() and not context.args:
+    Args:
+        context: Holds the arguments that are no options of the command.
+        first: The first of them, which typer takes for the config file.
+        named: From ``--config``.
+
+    Raises:
+        UsageError: no config is named and there is none to take, or several are.
+        ConfigError: it is wrong; a line per mistake.
+    """
+    from torchscale.schema.loading import load_experiment  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.schema.overrides import split_arguments  # noqa: PLC0415
+
+    plain, overrides = split_arguments([*([first] if first is not None else []), *context.args])
+    configs = [*plain, *([str(named)] if named is not None else [])]
+    if len(configs) > 1:
+        raise UsageError(f"more than one config: {', '.join(configs)}", hint="overrides are written --key.sub=value")
+    if not configs and not DEFAULT_CONFIG.exists():
         raise UsageError(
             f"no config: there is no {DEFAULT_CONFIG} here", hint="name one, or write one with `torchscale init`"
         )
     known = [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
-    return load_experiment(chosen, context.args, known_options=known)
+    return load_experiment(Path(configs[0]) if configs else DEFAULT_CONFIG, overrides, known_options=known)
 
 
 def _measure(

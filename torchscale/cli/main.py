@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from torchscale import __version__
-from torchscale.cli import benchmark, report
+from torchscale.cli import benchmark, catalog, config, init, report, validate
 from torchscale.cli.output import configure_output, print_error
 from torchscale.errors import ExitCode, TorchscaleError
 
@@ -48,8 +48,12 @@ def global_options(
     configure_output(verbose=verbose, quiet=quiet)
 
 
+app.command("validate")(validate.validate)
 app.command("benchmark", context_settings=benchmark.CONTEXT_SETTINGS)(benchmark.benchmark)
 app.add_typer(report.app, name="report")
+app.command("init")(init.init)
+app.add_typer(config.app, name="config")
+app.command("list")(catalog.list_names)
 
 
 def main() -> None:

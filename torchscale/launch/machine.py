@@ -54,6 +54,23 @@ def usable_cores(system_cpus: Path = _SYSTEM_CPUS, quota_file: Path = _CGROUP_QU
     return chosen[: max(1, limit)] if limit is not None else chosen
 
 
+def detect_gpus() -> list[tuple[int, int]]:
+    """Compute capability of every GPU that the driver knows; empty without a driver. Fast: asks no torch."""
+    import pynvml  # noqa: PLC0415 - only `init` asks
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)) for handle in handles]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
 def _command() -> tuple[str, ...]:
     """The command line, secrets in overrides redacted."""
     return ("torchscale", *(redact_argument(argument) for argument in sys.argv[1:]))

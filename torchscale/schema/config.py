@@ -8,7 +8,17 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from torchscale.catalog.models import MODELS, OptionValue, is_import_path
 
@@ -49,7 +59,19 @@ def _as_tuple(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
     return tuple(value) if isinstance(value, list) else value
 
 
-Axis = Annotated[tuple[T, ...], BeforeValidator(_as_axis)]
+class _AxisSchema:
+    """JSON Schema of an axis, for editors: one item or a list of them; ``also`` are items written otherwise."""
+
+    def __init__(self, *also: dict[str, Any]) -> None:
+        self._also = list(also)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        array = handler(schema)
+        items = [array["items"], *self._also]
+        return {"anyOf": [*items, {"type": "array", "minItems": 1, "items": {"anyOf": items}}]}
+
+
+Axis = Annotated[tuple[T, ...], BeforeValidator(_as_axis), _AxisSchema()]
 """A value or a list of values; each becomes cells of its own."""
 
 Positive = Annotated[int, Field(ge=1)]
@@ -93,9 +115,12 @@ def _as_model_choices(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
 class Training(Section):
     """How a step is made."""
 
-    precision: Annotated[Axis[Precision], BeforeValidator(_as_precision)] = Field(
-        ("fp32",), description="fp32, tf32 (CUDA only), fp16 (also written amp) or bf16; an axis."
-    )
+    precision: Annotated[
+        tuple[Precision, ...],
+        BeforeValidator(_as_axis),
+        BeforeValidator(_as_precision),
+        _AxisSchema({"const": "amp"}),
+    ] = Field(("fp32",), description="fp32, tf32 (CUDA only), fp16 (also written amp) or bf16; an axis.")
     optimizer: Axis[OptimizerName] = Field(("adamw",), description="sgd, adam or adamw; an axis.")
     learning_rate: Annotated[float, Field(gt=0)] = Field(1e-4, description="Constant over the run.")
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(0, description="Of weights (all ranks) and data (seed + rank).")
@@ -241,9 +266,12 @@ class Experiment(Section):
     """A whole config file after overrides."""
 
     experiment_name: str = Field("experiment", description="Names the results directory: results/<experiment_name>.")
-    models: Annotated[Axis[ModelChoice], BeforeValidator(_as_model_choices)] = Field(
-        description="Model names, import paths, or mappings {name: …, option: …}; an axis."
-    )
+    models: Annotated[
+        tuple[ModelChoice, ...],
+        BeforeValidator(_as_axis),
+        BeforeValidator(_as_model_choices),
+        _AxisSchema({"type": "string"}),
+    ] = Field(description="Model names, import paths, or mappings {name: …, option: …}; an axis.")
     batch_sizes: Axis[Positive] = Field(
         description="Samples per device and step (weak scaling), or per step over all devices (strong); an axis."
     )

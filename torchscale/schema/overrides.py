@@ -22,6 +22,21 @@ class Override:
     text: str
 
 
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Plain arguments and overrides, apart; an override written without ``=`` takes the argument behind it."""
+    plain, overrides = [], []
+    remaining = list(arguments)
+    while remaining:
+        argument = remaining.pop(0)
+        if not argument.startswith("-"):
+            plain.append(argument)
+            continue
+        overrides.append(argument)
+        if "=" not in argument and remaining and not remaining[0].startswith("--"):
+            overrides.append(remaining.pop(0))
+    return plain, overrides
+
+
 def parse_overrides(arguments: Sequence[str], known_options: Sequence[str] = ()) -> list[Override]:
     """The overrides in leftover arguments; a value may also follow as the next argument.
 

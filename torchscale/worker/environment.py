@@ -44,7 +44,7 @@ def collect_versions() -> Versions:
         torch=str(torch.__version__),
         cuda=torch.version.cuda if cuda else None,
         cudnn=str(cudnn) if cudnn is not None else None,
-        nccl=_nccl_version() if cuda else None,
+        nccl=nccl_version() if cuda else None,
         driver=_driver_version() if cuda else None,
         transformers=_installed_version("transformers"),
     )
@@ -82,7 +82,8 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _nccl_version() -> str | None:
+def nccl_version() -> str | None:
+    """NCCL as torch was built with; ``None`` without it."""
     if not torch.distributed.is_nccl_available():
         return None
     version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]

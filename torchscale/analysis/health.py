@@ -1,0 +1,160 @@
+"""Is the node fit? Pure rules from facts to checks; a rule whose facts are missing says so and judges nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torchscale.analysis.health_gpu import GPU_RULES
+from torchscale.analysis.health_host import HOST_RULES
+from torchscale.analysis.health_rule import failed, not_applicable, passed, unknown, warned
+from torchscale.schema.check import Check, Status, Validation
+from torchscale.schema.probe import NodeFacts
+
+OLDEST_PYTHON = (3, 10)
+OLDEST_TORCH = (2, 6)
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What the caller insists on."""
+
+    cuda: bool = False
+    gpus: int = 0
+
+
+def validate_facts(facts: NodeFacts, requirements: Requirements) -> Validation:
+    """Every check, and the verdict over them."""
+    checks = [rule(facts) for rule in (*_SOFTWARE_RULES, *GPU_RULES, *HOST_RULES, collective)]
+    checks += _required(facts, requirements)
+    order = list(dict.fromkeys(check.group for check in checks))
+    checks.sort(key=lambda check: order.index(check.group))
+    fit = all(check.status is not Status.FAIL for check in checks)
+    return Validation(fit=fit, verdict=_verdict(facts, checks), checks=tuple(checks), facts=facts)
+
+
+def lacks_required_device(validation: Validation) -> bool:
+    """Whether the failure is that this machine does not have what was required."""
+    return any(check.id.startswith("require_") and check.status is Status.FAIL for check in validation.checks)
+
+
+def python_version(facts: NodeFacts) -> Check:
+    """Python is new enough."""
+    rule = ("python", "software", "Python")
+    if facts.software is None:
+        return unknown(rule, facts.unknown.get("software"))
+    if version_numbers(facts.software.python) < OLDEST_PYTHON:
+        return failed(rule, facts.software.python, "3.10 or newer", "use a newer Python")
+    return passed(rule, facts.software.python)
+
+
+def torch_version(facts: NodeFacts) -> Check:
+    """torch can be imported and is new enough."""
+    rule = ("torch", "software", "PyTorch")
+    software = facts.software
+    if software is None:
+        return unknown(rule, facts.unknown.get("software"))
+    if software.torch is None:
+        seen = f"cannot be imported: {software.torch_error}"
+        return failed(rule, seen, "a working import", "reinstall torch; see the message for the library at fault")
+    if version_numbers(software.torch) < OLDEST_TORCH:
+        return failed(rule, software.torch, "2.6 or newer", "pip install --upgrade torch")
+    return passed(rule, software.torch)
+
+
+def cuda_runtime(facts: NodeFacts) -> Check:
+    """torch's CUDA is one that the driver can run."""
+    rule = ("cuda_runtime", "software", "CUDA runtime")
+    software, driver = facts.software, facts.driver
+    if software is None or driver is None or software.torch is None:
+        return unknown(rule, facts.unknown.get("driver"))
+    if not driver.gpus:
+        return not_applicable(rule, f"no GPU ({driver.error})" if driver.error else "no GPU")
+    if software.cuda_built is None:
+        return failed(
+            rule,
+            f"PyTorch {software.torch} was built without CUDA, and there are {len(driver.gpus)} GPUs",
+            "a CUDA build of PyTorch",
+            "install torch from the index for your CUDA version (pytorch.org, Get Started)",
+        )
+    seen = f"PyTorch's CUDA {software.cuda_built}, driver {driver.version} supports up to {driver.cuda_version}"
+    if not software.cuda_available:
+        advice = "check CUDA_VISIBLE_DEVICES, the driver's version and /dev/nvidia* permissions"
+        return failed(rule, f"{seen}; torch.cuda.is_available() is false", "a usable CUDA device", advice)
+    if driver.cuda_version is None:
+        return passed(rule, seen)
+    built, supported = version_numbers(software.cuda_built), version_numbers(driver.cuda_version)
+    if built[:1] > supported[:1]:
+        return failed(rule, seen, "a driver at least as new as the runtime", "update the NVIDIA driver")
+    if built > supported:
+        advice = "it runs by minor-version compatibility; update the driver to be sure"
+        return warned(rule, seen, "a driver at least as new as the runtime", advice)
+    return passed(rule, seen)
+
+
+def nccl_version(facts: NodeFacts) -> Check:
+    """NCCL is there where it is needed."""
+    rule = ("nccl", "software", "NCCL")
+    software = facts.software
+    if software is None or not software.cuda_available:
+        return not_applicable(rule, "no CUDA device: gloo is used")
+    if software.nccl is None:
+        return failed(rule, "PyTorch was built without NCCL", "NCCL", "install a CUDA build of PyTorch for Linux")
+    return passed(rule, software.nccl)
+
+
+def collective(facts: NodeFacts) -> Check:
+    """Two ranks sum numbers, and every element is right."""
+    rule = ("collective", "collective", "two-rank all-reduce")
+    found = facts.collective
+    if found is None:
+        return unknown(rule, facts.unknown.get("collective", "not run"))
+    if found.error is not None:
+        advice = "run with NCCL_DEBUG=INFO" if found.backend == "nccl" else "check the loopback interface and firewall"
+        return failed(rule, f"{found.backend}: {found.error}", "a sum over two ranks", advice)
+    if found.wrong_elements:
+        seen = f"{found.backend}: {found.wrong_elements} of {found.elements} elements wrong"
+        advice = "do not train on this node; check GPU memory (ECC), links and NCCL's version"
+        return failed(rule, seen, "every element exact", advice)
+    timing = "" if found.seconds is None else f", 1 MiB in {found.seconds * 1e3:.2f} ms"
+    return passed(rule, f"{found.backend}: {found.elements:,} elements per rank exact{timing}")
+
+
+_SOFTWARE_RULES: tuple[Callable[[NodeFacts], Check], ...] = (python_version, torch_version, cuda_runtime, nccl_version)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """``2.13.0+cpu`` → ``(2, 13, 0)``."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _required(facts: NodeFacts, requirements: Requirements) -> list[Check]:
+    checks = []
+    usable = facts.software is not None and bool(facts.software.cuda_available)
+    gpus = len(facts.driver.gpus) if facts.driver is not None else 0
+    if requirements.cuda or requirements.gpus:
+        rule = ("require_cuda", "required", "CUDA")
+        why = facts.driver.error if facts.driver is not None and facts.driver.error else "PyTorch sees no CUDA device"
+        checks.append(
+            passed(rule, "usable") if usable else failed(rule, why, "a usable CUDA device", "see the checks above")
+        )
+    if requirements.gpus:
+        rule = ("require_gpus", "required", "GPUs")
+        expected = f"at least {requirements.gpus}"
+        enough = gpus >= requirements.gpus
+        checks.append(passed(rule, str(gpus)) if enough else failed(rule, str(gpus), expected, "check nvidia-smi -L"))
+    return checks
+
+
+def _verdict(facts: NodeFacts, checks: list[Check]) -> str:
+    failures = [check.title for check in checks if check.status is Status.FAIL]
+    warnings = [check.title for check in checks if check.status is Status.WARN]
+    more = f" {len(warnings)} warning{'s' * (len(warnings) > 1)}: {', '.join(warnings)}." if warnings else ""
+    if failures:
+        return f"Not fit: {', '.join(failures)} failed.{more}"
+    usable = facts.software is not None and facts.software.cuda_available
+    if usable and facts.driver is not None:
+        return f"Fit for training on {len(facts.driver.gpus)} GPU{'s' * (len(facts.driver.gpus) != 1)}.{more}"
+    return f"Fit for CPU benchmarking: no CUDA GPU found.{more}"

@@ -1,0 +1,167 @@
+"""Rules about GPUs and what lies between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from torchscale.analysis.health_rule import Rule, failed, not_applicable, passed, unknown, warned
+from torchscale.schema.check import Check
+from torchscale.schema.probe import GpuFacts, NodeFacts
+from torchscale.units import format_bytes
+
+HOT_CELSIUS = 85
+USED_SHARE = 0.05
+
+
+def gpus_present(facts: NodeFacts) -> Check:
+    """Which GPUs there are; several kinds in one node are a warning."""
+    rule = ("gpus", "GPUs", "GPUs")
+    if facts.driver is None:
+        return unknown(rule, facts.unknown.get("driver"))
+    gpus = facts.driver.gpus
+    if not gpus:
+        return not_applicable(rule, f"none ({facts.driver.error})" if facts.driver.error else "none")
+    kinds = Counter(_kind(gpu) for gpu in gpus)
+    seen = ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
+    if len(kinds) > 1:
+        return warned(rule, seen, "one kind", "the slowest sets the pace of all; choose equal ones with launch.devices")
+    return passed(rule, seen)
+
+
+def gpu_ecc(facts: NodeFacts) -> Check:
+    """No memory error that could not be corrected."""
+    rule = ("gpu_ecc", "GPUs", "ECC")
+    known = [gpu for gpu in _gpus(facts) if gpu.ecc_enabled is not None]
+    if not known:
+        return not_applicable(rule, "no GPU with ECC")
+    bad = [f"GPU {gpu.index}: {gpu.ecc_uncorrected}" for gpu in known if gpu.ecc_uncorrected]
+    if bad:
+        advice = "drain the node; reset or replace the GPU (nvidia-smi -q -d ECC,ROW_REMAPPER)"
+        return failed(rule, f"uncorrected errors: {', '.join(bad)}", "none", advice)
+    off = [str(gpu.index) for gpu in known if not gpu.ecc_enabled]
+    if off:
+        return warned(rule, f"off on GPU {', '.join(off)}", "on", "errors in memory go unnoticed; nvidia-smi -e 1")
+    return passed(rule, "on, no uncorrected errors")
+
+
+def gpu_throttling(facts: NodeFacts) -> Check:
+    """Clocks are not held down by heat or power trouble."""
+    rule = ("gpu_throttling", "GPUs", "throttling")
+    known = [gpu for gpu in _gpus(facts) if gpu.throttle_reasons is not None]
+    if not known:
+        return _nothing(rule, facts)
+    slow = [f"GPU {gpu.index}: {', '.join(gpu.throttle_reasons)}" for gpu in known if gpu.throttle_reasons]
+    if slow:
+        return warned(rule, "; ".join(slow), "none", "check cooling and power: nvidia-smi -q -d PERFORMANCE")
+    return passed(rule, "none")
+
+
+def gpu_temperature(facts: NodeFacts) -> Check:
+    """No GPU is hot before work begins."""
+    rule = ("gpu_temperature", "GPUs", "temperature")
+    known = [(gpu.index, gpu.temperature_celsius) for gpu in _gpus(facts) if gpu.temperature_celsius is not None]
+    if not known:
+        return _nothing(rule, facts)
+    hot = [f"GPU {index}: {degrees} °C" for index, degrees in known if degrees > HOT_CELSIUS]
+    if hot:
+        return warned(rule, ", ".join(hot), f"at most {HOT_CELSIUS} °C", "check cooling; wait until it is idle")
+    return passed(rule, f"at most {max(degrees for _, degrees in known)} °C")
+
+
+def gpu_idle(facts: NodeFacts) -> Check:
+    """Nobody else computes here."""
+    rule = ("gpu_idle", "GPUs", "other processes")
+    gpus = _gpus(facts)
+    if not gpus:
+        return _nothing(rule, facts)
+    found = [f"GPU {gpu.index}: {', '.join(gpu.foreign_processes)}" for gpu in gpus if gpu.foreign_processes]
+    found += [_used(gpu) for gpu in gpus if not gpu.foreign_processes and _is_used(gpu)]
+    if found:
+        return warned(
+            rule, "; ".join(found), "none", "their work and memory change every figure; wait or choose others"
+        )
+    return passed(rule, "none")
+
+
+def gpu_pcie(facts: NodeFacts) -> Check:
+    """Every GPU has all its PCIe lanes. (The generation drops when idle and says nothing.)"""
+    rule = ("gpu_pcie", "interconnect", "PCIe width")
+    known = [gpu for gpu in _gpus(facts) if gpu.pcie_width is not None and gpu.pcie_width_max is not None]
+    if not known:
+        return _nothing(rule, facts)
+    narrow = [
+        f"GPU {gpu.index}: x{gpu.pcie_width} of x{gpu.pcie_width_max}"
+        for gpu in known
+        if (gpu.pcie_width or 0) < (gpu.pcie_width_max or 0)
+    ]
+    if narrow:
+        return warned(rule, ", ".join(narrow), "full width", "reseat the card or riser; check the slot: lspci -vv")
+    return passed(rule, ", ".join(sorted({f"x{gpu.pcie_width}" for gpu in known})))
+
+
+def gpu_links(facts: NodeFacts) -> Check:
+    """GPUs read each other's memory directly, over NVLink where they have it."""
+    rule = ("gpu_links", "interconnect", "P2P and NVLink")
+    driver = facts.driver
+    if driver is None or len(driver.gpus) < 2:
+        return not_applicable(rule, "fewer than two GPUs")
+    links = [gpu.nvlinks_active for gpu in driver.gpus]
+    paths = Counter(pair.path for pair in driver.pairs if pair.path)
+    nearest = ", ".join(f"{count} pairs by {path}" for path, count in paths.items())
+    nvlink = "no NVLink" if not any(links) else f"NVLinks per GPU: {', '.join(str(count or 0) for count in links)}"
+    seen = "; ".join(part for part in (nvlink, nearest) if part)
+    blocked = [f"{pair.first}-{pair.second}" for pair in driver.pairs if pair.p2p is False]
+    if blocked:
+        advice = "check nvidia-smi topo -p2p r, the IOMMU, ACS and virtualisation settings"
+        return warned(rule, f"no P2P between {', '.join(blocked[:8])}; {seen}", "P2P between all pairs", advice)
+    if any(links) and len(set(links)) > 1:
+        return warned(rule, seen, "as many links on every GPU", "check nvidia-smi nvlink --status")
+    return passed(rule, seen)
+
+
+def rdma_devices(facts: NodeFacts) -> Check:
+    """InfiniBand and RoCE ports are up; they matter for several nodes."""
+    rule = ("rdma", "interconnect", "InfiniBand / RoCE")
+    if facts.host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    ports = facts.host.rdma_ports
+    if not ports:
+        return not_applicable(rule, "no device")
+    seen = ", ".join(f"{port.device}/{port.port} {port.link_layer} {port.state}, {port.rate}" for port in ports)
+    down = [f"{port.device}/{port.port}" for port in ports if port.state != "ACTIVE"]
+    if down:
+        return warned(rule, f"{', '.join(down)} not active; {seen}", "all ports ACTIVE", "check cables and ibstat")
+    return passed(rule, seen)
+
+
+GPU_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
+    gpus_present,
+    gpu_ecc,
+    gpu_throttling,
+    gpu_temperature,
+    gpu_idle,
+    gpu_pcie,
+    gpu_links,
+    rdma_devices,
+)
+
+
+def _gpus(facts: NodeFacts) -> tuple[GpuFacts, ...]:
+    return facts.driver.gpus if facts.driver is not None else ()
+
+
+def _nothing(rule: Rule, facts: NodeFacts) -> Check:
+    return not_applicable(rule, "not reported by the driver" if _gpus(facts) else "no GPU")
+
+
+def _kind(gpu: GpuFacts) -> str:
+    return gpu.name if gpu.memory_bytes is None else f"{gpu.name} ({format_bytes(gpu.memory_bytes)})"
+
+
+def _is_used(gpu: GpuFacts) -> bool:
+    return bool(gpu.memory_bytes) and (gpu.memory_used_bytes or 0) > USED_SHARE * (gpu.memory_bytes or 0)
+
+
+def _used(gpu: GpuFacts) -> str:
+    return f"GPU {gpu.index}: {format_bytes(gpu.memory_used_bytes or 0)} in use"

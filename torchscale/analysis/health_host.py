@@ -1,0 +1,140 @@
+"""Rules about the host, its limits, the disk and the tools."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+
+from torchscale.analysis.health_rule import failed, not_applicable, passed, unknown, warned
+from torchscale.schema.check import Check
+from torchscale.schema.probe import NodeFacts
+from torchscale.units import format_bytes
+
+GIB = 2**30
+MIN_SHM_BYTES = GIB
+MIN_OPEN_FILES = 4096
+MIN_FREE_BYTES = GIB
+COMFORTABLE_FREE_BYTES = 10 * GIB
+SLOW_WRITE = 50e6
+UNLIMITED = -1
+
+
+def processor(facts: NodeFacts) -> Check:
+    """Cores, memory and NUMA nodes: for information."""
+    rule = ("processor", "host", "cores and memory")
+    host = facts.host
+    if host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    parts = [f"{host.cores} usable CPUs"]
+    parts += [f"{format_bytes(host.memory_bytes)} memory"] if host.memory_bytes else []
+    parts += [f"{host.numa_nodes} NUMA node{'s' * (host.numa_nodes > 1)}"] if host.numa_nodes else []
+    return passed(rule, ", ".join(parts))
+
+
+def shared_memory(facts: NodeFacts) -> Check:
+    """/dev/shm is large enough for NCCL's and data loaders' buffers."""
+    rule = ("shared_memory", "host", "/dev/shm")
+    if facts.host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    size = facts.host.shm_bytes
+    if size is None:
+        return warned(rule, "not there", "at least 1 GiB", "mount a tmpfs at /dev/shm")
+    if size < MIN_SHM_BYTES:
+        return warned(rule, format_bytes(size), "at least 1 GiB", "containers: --shm-size=8g or --ipc=host")
+    return passed(rule, format_bytes(size))
+
+
+def open_files(facts: NodeFacts) -> Check:
+    """Enough file descriptors for many ranks and loaders."""
+    rule = ("open_files", "host", "ulimit -n (open files)")
+    if facts.host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    limit = facts.host.open_files_limit
+    if limit is None or limit == UNLIMITED or limit >= MIN_OPEN_FILES:
+        return passed(rule, "unlimited" if limit in (None, UNLIMITED) else f"{limit:,}")
+    return warned(rule, f"{limit:,}", f"at least {MIN_OPEN_FILES:,}", "ulimit -n 65536, or limits.conf")
+
+
+def locked_memory(facts: NodeFacts) -> Check:
+    """RDMA needs to pin memory without a limit."""
+    rule = ("locked_memory", "host", "ulimit -l (locked memory)")
+    if facts.host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    limit = facts.host.memory_lock_limit
+    seen = "unlimited" if limit in (None, UNLIMITED) else format_bytes(limit or 0)
+    if not facts.host.rdma_ports:
+        return not_applicable(rule, f"{seen}; matters with InfiniBand or RoCE")
+    if limit in (None, UNLIMITED):
+        return passed(rule, seen)
+    return warned(rule, seen, "unlimited", "ulimit -l unlimited, or limits.conf; containers: --ulimit memlock=-1")
+
+
+def hostname(facts: NodeFacts) -> Check:
+    """The host's name leads other nodes here, not to themselves."""
+    rule = ("hostname", "host", "host name")
+    host = facts.host
+    if host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    advice = "fine on one node; for several, let the name resolve to the address the others use (/etc/hosts, DNS)"
+    if not host.addresses:
+        return warned(rule, f"{host.hostname} does not resolve", "a network address", advice)
+    seen = f"{host.hostname} is {', '.join(host.addresses)}"
+    if all(_is_loopback(address) for address in host.addresses):
+        return warned(rule, f"{seen} (loopback)", "a network address", advice)
+    return passed(rule, seen)
+
+
+def disk(facts: NodeFacts) -> Check:
+    """The output directory has room and takes data at a reasonable speed."""
+    rule = ("disk", "storage", "output directory")
+    found = facts.disk
+    if found is None:
+        return unknown(rule, facts.unknown.get("disk"))
+    if found.error is not None:
+        return failed(rule, f"{found.path}: {found.error}", "a writable directory", "choose another --output-dir")
+    free, speed = found.free_bytes or 0, found.write_bytes_per_second
+    seen = f"{found.path}: {format_bytes(free)} free"
+    seen += "" if speed is None else f", writes {format_bytes(speed)}/s"
+    if free < MIN_FREE_BYTES:
+        return failed(rule, seen, "at least 1 GiB free", "free space or choose another --output-dir")
+    if free < COMFORTABLE_FREE_BYTES:
+        return warned(rule, seen, "at least 10 GiB free", "step logs and traces may fill it")
+    if speed is not None and speed < SLOW_WRITE:
+        return warned(rule, seen, "at least 50 MB/s", "a slow or shared disk: keep results on a local one")
+    return passed(rule, seen)
+
+
+def nsys(facts: NodeFacts) -> Check:
+    """Nsight Systems is there for profiles, with the part that exports them."""
+    rule = ("nsys", "tools", "Nsight Systems")
+    found = facts.nsys
+    if found is None:
+        return unknown(rule, facts.unknown.get("nsys"))
+    has_gpu = facts.driver is not None and bool(facts.driver.gpus)
+    if found.path is None:
+        if not has_gpu:
+            return not_applicable(rule, "not installed; profiles CUDA only")
+        return warned(rule, "not installed", "nsys on PATH", "install nsight-systems to profile with it")
+    seen = f"{found.version or 'unknown version'} at {found.path}"
+    if found.can_export is False:
+        advice = "the host part (QdstrmImporter) is missing: install the full nsight-systems package"
+        return warned(rule, f"{seen}; it can record but not export", "a complete installation", advice)
+    return passed(rule, seen + ("" if found.can_export else "; whether it can export is not known"))
+
+
+HOST_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
+    processor,
+    shared_memory,
+    open_files,
+    locked_memory,
+    hostname,
+    disk,
+    nsys,
+)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,131 @@
+"""``torchscale list``: what names a config may use."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Annotated, get_args
+
+import typer
+
+from torchscale.cli.output import result_console
+
+
+class Kind(str, Enum):
+    """What can be listed."""
+
+    MODELS = "models"
+    STRATEGIES = "strategies"
+    PRECISIONS = "precisions"
+    OPTIMIZERS = "optimizers"
+    PRESETS = "presets"
+    HARDWARE = "hardware"
+
+
+Rows = list[dict[str, str]]
+
+
+def list_names(
+    kind: Annotated[Kind | None, typer.Argument(help="What to list. Default: everything.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List models, strategies, precisions, optimizers, measurement presets and hardware presets.
+
+    [bold]Example[/bold]
+
+    [cyan]torchscale list models[/cyan]
+    """
+    chosen = [kind] if kind is not None else list(Kind)
+    found = {item.value: _rows(item) for item in chosen}
+    if as_json:
+        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    for name, rows in found.items():
+        _print(name, rows)
+
+
+def _rows(kind: Kind) -> Rows:
+    from torchscale.schema.config import OptimizerName, Precision, Strategy  # noqa: PLC0415 - `--help` needs none
+
+    if kind is Kind.MODELS:
+        return _models()
+    if kind is Kind.PRESETS:
+        return _presets()
+    if kind is Kind.HARDWARE:
+        return _hardware()
+    described = {
+        Kind.STRATEGIES: (Strategy, _STRATEGIES),
+        Kind.PRECISIONS: (Precision, _PRECISIONS),
+        Kind.OPTIMIZERS: (OptimizerName, _OPTIMIZERS),
+    }
+    names, words = described[kind]
+    return [{"name": name, "meaning": words[name]} for name in get_args(names)]
+
+
+_STRATEGIES = {
+    "none": "one device, no process group",
+    "ddp": "DistributedDataParallel: a copy on every device, gradients averaged; plain on one device",
+}
+_PRECISIONS = {
+    "fp32": "full single precision, TF32 off",
+    "tf32": "fp32 with TF32 matrix products (CUDA, compute capability 8.0 and newer)",
+    "fp16": "fp16 autocast with a gradient scaler; also written amp",
+    "bf16": "bf16 autocast (CUDA: compute capability 8.0 and newer)",
+}
+_OPTIMIZERS = {"sgd": "SGD with momentum 0.9", "adam": "Adam", "adamw": "AdamW"}
+
+
+def _models() -> Rows:
+    from torchscale.catalog.models import MODELS  # noqa: PLC0415 - `--help` does not need it
+
+    rows = [
+        {
+            "name": facts.name,
+            "meaning": facts.title,
+            "parameters": f"{facts.parameters / 1e6:.1f} M parameters",
+            "options": " ".join(f"{key}={value}" for key, value in facts.options.items()),
+        }
+        for facts in MODELS.values()
+    ]
+    own = {
+        "name": "my_pkg.my_module:build",
+        "meaning": "your own model (docs/models.md)",
+        "parameters": "",
+        "options": "",
+    }
+    return [*rows, own]
+
+
+def _presets() -> Rows:
+    from torchscale.schema.config import PRESETS  # noqa: PLC0415 - `--help` does not need it
+
+    return [
+        {
+            "name": name,
+            "meaning": f"warm-up from {values['warmup_seconds']:g} s, measures {values['min_seconds']:g} to "
+            f"{values['max_seconds']:g} s, aims at ±{values['target_half_width']:.0%}",
+        }
+        for name, values in PRESETS.items()
+    ]
+
+
+def _hardware() -> Rows:
+    from torchscale.catalog.presets import HARDWARE_PRESETS  # noqa: PLC0415 - `--help` does not need it
+
+    return [{"name": preset.name, "meaning": preset.title} for preset in HARDWARE_PRESETS.values()]
+
+
+def _print(title: str, rows: Rows) -> None:
+    from rich.markup import escape  # noqa: PLC0415 - `--help` does not need it
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", show_header=False)
+    for column in rows[0]:
+        table.add_column(
+            justify="right" if column == "parameters" else "left", no_wrap=column in ("name", "parameters")
+        )
+    for row in rows:
+        table.add_row(*(escape(text) for text in row.values()))
+    console = result_console()
+    console.print(table)
+    console.print()

@@ -1,0 +1,54 @@
+"""``torchscale config``: what a config resolves to, and its schema for editors."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from torchscale.cli.benchmark import CONTEXT_SETTINGS, ConfigArgument, load_config
+
+app = typer.Typer(no_args_is_help=True, help="Show what a config resolves to, or the schema for editors.")
+
+
+class Format(str, Enum):
+    """Values of ``--format``."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+@app.command("show", context_settings=CONTEXT_SETTINGS)
+def show(
+    context: typer.Context,
+    config: ConfigArgument = None,
+    style: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.YAML,
+) -> None:
+    """Print the config with every default, after overrides: what benchmark would run.
+
+    [bold]Example[/bold]
+
+    [cyan]torchscale config show my_matrix.yaml --training.precision=bf16[/cyan]
+    """
+    import yaml  # noqa: PLC0415 - `--help` does not need it
+
+    experiment = load_config(context, config)
+    content = experiment.model_dump(mode="json")
+    if style is Format.JSON:
+        typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
+    else:
+        typer.echo(yaml.safe_dump(content, sort_keys=False, default_flow_style=None, allow_unicode=True), nl=False)
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of a config.
+
+    Editors check and complete with it: save it and put [cyan]# yaml-language-server: $schema=schema.json[/cyan]
+    in the first line of a config.
+    """
+    from torchscale.schema.config import Experiment  # noqa: PLC0415 - `--help` does not need it
+
+    typer.echo(json.dumps(Experiment.model_json_schema(), indent=1))

@@ -1,0 +1,119 @@
+"""Facts about a node, as the probe finds them. ``None`` means not learnt; ``unknown`` says why, by group."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from torchscale.schema.base import Frozen
+
+
+class SoftwareFacts(Frozen):
+    """Interpreter and torch; ``torch_error`` where the import fails."""
+
+    python: str
+    torch: str | None = None
+    torch_error: str | None = None
+    cuda_built: str | None = None
+    cuda_available: bool | None = None
+    nccl: str | None = None
+
+
+class GpuFacts(Frozen):
+    """One GPU as the driver describes it. Bytes, degrees Celsius; ``ecc_uncorrected`` since the last driver load."""
+
+    index: int
+    name: str
+    uuid: str | None = None
+    memory_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    ecc_enabled: bool | None = None
+    ecc_uncorrected: int | None = None
+    temperature_celsius: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    foreign_processes: tuple[str, ...] | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    nvlinks_active: int | None = None
+
+
+class GpuPairFacts(Frozen):
+    """What lies between two GPUs: whether they read each other's memory, and their nearest common ancestor."""
+
+    first: int
+    second: int
+    p2p: bool | None = None
+    path: str | None = None
+
+
+class DriverFacts(Frozen):
+    """The NVIDIA driver and its GPUs; ``error`` where there is no driver to ask."""
+
+    version: str | None = None
+    cuda_version: str | None = None
+    error: str | None = None
+    gpus: tuple[GpuFacts, ...] = ()
+    pairs: tuple[GpuPairFacts, ...] = ()
+
+
+class RdmaPort(Frozen):
+    """One port of an InfiniBand or RoCE device."""
+
+    device: str
+    port: int
+    state: str
+    rate: str
+    link_layer: str
+
+
+class HostFacts(Frozen):
+    """The machine around the GPUs. Limits of −1 are unlimited; memory lock in bytes."""
+
+    hostname: str
+    addresses: tuple[str, ...] | None = None
+    cores: int
+    memory_bytes: int | None = None
+    numa_nodes: int | None = None
+    shm_bytes: int | None = None
+    open_files_limit: int | None = None
+    memory_lock_limit: int | None = None
+    rdma_ports: tuple[RdmaPort, ...] = ()
+
+
+class DiskFacts(Frozen):
+    """The output directory's file system, by a real write."""
+
+    path: str
+    free_bytes: int | None = None
+    write_bytes_per_second: float | None = None
+    error: str | None = None
+
+
+class NsysFacts(Frozen):
+    """Nsight Systems. ``can_export`` is ``None`` where its installation does not tell."""
+
+    path: str | None = None
+    version: str | None = None
+    can_export: bool | None = None
+
+
+class CollectiveFacts(Frozen):
+    """A real collective of two ranks: elements whose sum was wrong, seconds of one 1 MiB all-reduce (median)."""
+
+    backend: str
+    world_size: int
+    elements: int = 0
+    wrong_elements: int = 0
+    seconds: float | None = None
+    error: str | None = None
+
+
+class NodeFacts(Frozen):
+    """All that is known; a group that could not be looked at is ``None`` and named in ``unknown``."""
+
+    software: SoftwareFacts | None = None
+    driver: DriverFacts | None = None
+    host: HostFacts | None = None
+    disk: DiskFacts | None = None
+    nsys: NsysFacts | None = None
+    collective: CollectiveFacts | None = None
+    unknown: dict[str, str] = Field(default_factory=dict)

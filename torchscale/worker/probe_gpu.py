@@ -1,0 +1,130 @@
+"""Facts about GPUs from the driver's own library, NVML. What a GPU or driver does not answer stays ``None``."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+import psutil
+import pynvml
+
+from torchscale.schema.probe import DriverFacts, GpuFacts, GpuPairFacts
+
+_P2P_READ = 0
+"""NVML_P2P_CAPS_INDEX_READ, which the Python module defines as a tuple by mistake."""
+_THROTTLE_REASONS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""Bits of the clock reasons that mean trouble; idle, application clocks and the power cap do not."""
+_PATHS = {0: "same board", 10: "one PCIe switch", 20: "PCIe switches", 30: "host bridge", 40: "NUMA node", 50: "system"}
+"""NVML_TOPOLOGY_*: how far up two GPUs' nearest common ancestor lies."""
+
+
+class _Driver:
+    """NVML's module, asked so that what a GPU or a driver cannot answer is ``None``."""
+
+    def __init__(self, nvml: Any) -> None:
+        self.nvml = nvml
+
+    def ask(self, function: str, *arguments: object) -> Any:
+        """The answer of one of NVML's functions, or ``None``."""
+        try:
+            return getattr(self.nvml, function)(*arguments)
+        except (self.nvml.NVMLError, AttributeError):
+            return None
+
+    def whole(self, function: str, *arguments: object) -> int | None:
+        """An answer that is a number."""
+        answer = self.ask(function, *arguments)
+        return None if answer is None else int(answer)
+
+    def text(self, function: str, *arguments: object) -> str | None:
+        """An answer that is text; older versions of the module give bytes."""
+        answer = self.ask(function, *arguments)
+        return answer.decode() if isinstance(answer, bytes) else answer
+
+
+def driver_facts(nvml: Any = pynvml) -> DriverFacts:
+    """Driver and GPUs; ``error`` says why there are none. ``nvml`` is the module, or one like it."""
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return DriverFacts(error=str(error))
+    driver = _Driver(nvml)
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        cuda = driver.whole("nvmlSystemGetCudaDriverVersion")
+        return DriverFacts(
+            version=driver.text("nvmlSystemGetDriverVersion"),
+            cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            gpus=tuple(_gpu(driver, index, handle) for index, handle in enumerate(handles)),
+            pairs=tuple(
+                _pair(driver, (first, handles[first]), (second, handles[second]))
+                for first, second in itertools.combinations(range(len(handles)), 2)
+            ),
+        )
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _gpu(driver: _Driver, index: int, handle: Any) -> GpuFacts:
+    nvml = driver.nvml
+    memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
+    ecc = driver.ask("nvmlDeviceGetEccMode", handle)
+    errors = ("nvmlDeviceGetTotalEccErrors", handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+    return GpuFacts(
+        index=index,
+        name=driver.text("nvmlDeviceGetName", handle) or "unknown",
+        uuid=driver.text("nvmlDeviceGetUUID", handle),
+        memory_bytes=None if memory is None else int(memory.total),
+        memory_used_bytes=None if memory is None else int(memory.used),
+        ecc_enabled=None if ecc is None else bool(ecc[0]),
+        ecc_uncorrected=driver.whole(*errors),
+        temperature_celsius=driver.whole("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+        throttle_reasons=_throttle_reasons(driver, handle),
+        foreign_processes=_foreign_processes(driver, handle),
+        pcie_width=driver.whole("nvmlDeviceGetCurrPcieLinkWidth", handle),
+        pcie_width_max=driver.whole("nvmlDeviceGetMaxPcieLinkWidth", handle),
+        nvlinks_active=_nvlinks(driver, handle),
+    )
+
+
+def _throttle_reasons(driver: _Driver, handle: Any) -> tuple[str, ...] | None:
+    bits = driver.whole("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    return None if bits is None else tuple(name for bit, name in _THROTTLE_REASONS.items() if bits & bit)
+
+
+def _foreign_processes(driver: _Driver, handle: Any) -> tuple[str, ...] | None:
+    processes = driver.ask("nvmlDeviceGetComputeRunningProcesses", handle)
+    if processes is None:
+        return None
+    return tuple(f"{process.pid} {_process_name(process.pid)}" for process in processes if process.pid != os.getpid())
+
+
+def _nvlinks(driver: _Driver, handle: Any) -> int | None:
+    """Links that are up; ``None`` for a GPU without NVLink."""
+    links = range(int(driver.nvml.NVML_NVLINK_MAX_LINKS))
+    known = [state for link in links if (state := driver.whole("nvmlDeviceGetNvLinkState", handle, link)) is not None]
+    return sum(known) if known else None
+
+
+def _pair(driver: _Driver, first: tuple[int, Any], second: tuple[int, Any]) -> GpuPairFacts:
+    level = driver.whole("nvmlDeviceGetTopologyCommonAncestor", first[1], second[1])
+    status = driver.whole("nvmlDeviceGetP2PStatus", first[1], second[1], _P2P_READ)
+    return GpuPairFacts(
+        first=first[0],
+        second=second[0],
+        p2p=None if status is None else status == driver.nvml.NVML_P2P_STATUS_OK,
+        path=None if level is None else _PATHS.get(level),
+    )
+
+
+def _process_name(pid: int) -> str:
+    try:
+        return psutil.Process(pid).name()
+    except psutil.Error:
+        return "(of another container or user)"

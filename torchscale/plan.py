@@ -184,6 +184,8 @@ def _skip_reason(cell: Cell, device: DeviceKind, capacity: int, threads: int, ma
         return f"strategy none runs on one device, not {cell.world_size}"
     if cell.scaling == "strong" and cell.batch_size % cell.world_size:
         return f"global batch {cell.batch_size} does not divide by {cell.world_size} devices"
+    if cell.measurement.epochs is not None and cell.num_samples < cell.global_batch_size:
+        return f"an epoch of {cell.num_samples} samples is less than one global batch of {cell.global_batch_size}"
     facts = MODELS.get(cell.model)
     if cell.channels_last and facts is not None and facts.input_kind is not InputKind.IMAGE:
         return "channels_last is a memory format of image models"

@@ -31,7 +31,7 @@ def test_a_fault_on_one_of_two_ranks(program: Program, fault: str, state: str, r
     records = list(program.records().values())
     assert len(records) == 2
     failed = next(record for record in records if record["state"] != "ok")
-    assert failed["state"] == state
+    assert failed["state"] == state, failed["reason"] + failed["log_tail"]
     assert reason in failed["reason"]
     assert [record["state"] for record in records if record is not failed] == ["ok"]
     assert state in done.stderr
@@ -58,7 +58,7 @@ def test_a_builder_that_breaks_the_contract(program: Program) -> None:
 
 
 def test_a_budget_that_nothing_fits_in_is_a_timeout(program: Program) -> None:
-    config = program.config(models={"name": "faulty:build", "fault": "hang"}, gpu_counts=[1])
+    config = program.config(models={"name": "faulty:build", "fault": "hang", "step": 1}, gpu_counts=[1])
     done = program.run("benchmark", config, "--benchmark.cell_seconds=1")
     assert done.returncode == 1
     (record,) = program.records().values()

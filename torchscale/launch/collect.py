@@ -157,17 +157,29 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
         if failure.kind is FailureKind.OOM:
             return State.OOM, f"rank {failure.rank}: {_first_line(failure.message)}"
     silent = _silent_ranks(evidence)
-    for rank in silent:
-        if (code := evidence.exit_codes.get(rank, 0)) < 0:
-            return _judge_signal(rank, -code, evidence.oom_kills)
+    signals = {rank: -code for rank in silent if (code := evidence.exit_codes.get(rank, 0)) < 0}
+    for rank, number in signals.items():
+        if number != signal.SIGTERM:
+            return _judge_signal(rank, number, evidence.oom_kills)
     for failure in evidence.failures:
         if failure.kind is FailureKind.ERROR:
             return State.CRASHED, f"rank {failure.rank}: {failure.type}: {_first_line(failure.message)}"
+        if failure.kind is FailureKind.LEFT_EARLY:
+            return _judge_departure(evidence, silent)
+    # torchrun itself ends the other ranks with TERM once one has failed: only without another cause is it one.
+    for rank, number in signals.items():
+        return _judge_signal(rank, number, evidence.oom_kills)
     for rank in silent:
         if (code := evidence.exit_codes.get(rank, 0)) > 0:
             return State.CRASHED, f"rank {rank} exited with {code} and said nothing"
-    if evidence.ending.exit_code and evidence.ending.exit_code < 0 and not evidence.failures:
-        return State.KILLED, f"torchrun was ended by {_signal_name(-evidence.ending.exit_code)}"
+    return _judge_departure(evidence, silent)
+
+
+def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, str]:
+    """No error and no signal of a rank explains the end."""
+    code = evidence.ending.exit_code
+    if code is not None and code < 0 and not evidence.failures:
+        return State.KILLED, f"torchrun was ended by {_signal_name(-code)}"
     left = [failure.rank for failure in evidence.failures if failure.kind is FailureKind.LEFT_EARLY] or silent
     if not left:
         first = evidence.failures[0]

@@ -1,0 +1,159 @@
+"""Records and runs as real launches leave them, made to measure for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchscale.analysis.stats import digest
+from torchscale.plan import make_plan
+from torchscale.schema.cell import Cell
+from torchscale.schema.config import Experiment
+from torchscale.schema.environment import DeviceInfo, Environment, Versions
+from torchscale.schema.experiment import ExperimentFile, PlannedCell
+from torchscale.schema.machine import Machine
+from torchscale.schema.record import (
+    Batch,
+    HostLoad,
+    LaunchRecord,
+    MemoryUse,
+    RankRecord,
+    Setup,
+    State,
+    StepDigest,
+    StopRule,
+    Warmup,
+)
+from torchscale.schema.run import CellRun, Run
+
+VERSIONS = Versions(torchscale="0.1.0", python="3.11.7", torch="2.13.0")
+
+
+def environment(gpus: int = 0, capability: str = "9.0", **changes: Any) -> Environment:
+    """A machine with this many GPUs."""
+    devices = tuple(
+        DeviceInfo(kind="cuda", index=index, name="NVIDIA H100", uuid=f"GPU-{index}", compute_capability=capability)
+        for index in range(gpus)
+    )
+    defaults: dict[str, Any] = {
+        "hostname": "node-1",
+        "system": "Linux 6.1",
+        "cpu": "Test Processor",
+        "cores": 2,
+        "memory_bytes": 2**34,
+        "versions": VERSIONS,
+        "devices": devices,
+        "cuda_available": gpus > 0,
+        "command": ("torchscale", "benchmark"),
+    }
+    return Environment(**{**defaults, **changes})
+
+
+def machine(gpus: int = 0, cores: int = 2, capability: str = "9.0") -> Machine:
+    """What a plan may use."""
+    return Machine(environment(gpus, capability, cores=cores), tuple(range(cores)))
+
+
+def experiment(**content: Any) -> Experiment:
+    """A small experiment; keys as in a config."""
+    return Experiment.model_validate({"models": "tiny-resnet", "batch_sizes": [8], "gpu_counts": [1, 2], **content})
+
+
+def cells(**content: Any) -> list[Cell]:
+    """The cells of :func:`experiment` on a machine that can run them all."""
+    return [entry.cell for entry in make_plan(experiment(**content), machine(cores=16)).cells]
+
+
+def rank_record(cell: Cell, rank: int = 0, batches: Sequence[float] = (1.0,) * 10, **changes: Any) -> RankRecord:
+    """A rank whose batches of ten steps took these seconds."""
+    measured = sum(batches)
+    defaults: dict[str, Any] = {
+        "rank": rank,
+        "local_rank": rank,
+        "world_size": cell.world_size,
+        "pid": 100 + rank,
+        "hostname": "node-1",
+        "device": DeviceInfo(kind="cpu", index=rank, name="Test Processor"),
+        "backend": None if cell.world_size == 1 else "gloo",
+        "threads": 1,
+        "cpus": (rank,),
+        "versions": VERSIONS,
+        "parameters": 1000,
+        "samples_per_step": cell.per_device_batch_size,
+        "tokens_per_step": None,
+        "setup": Setup(import_seconds=1, process_group_seconds=0.1, build_seconds=1, first_step_seconds=0.2),
+        "warmup": Warmup(steps=20, seconds=2.0, steady=True, batches=(Batch(steps=10, seconds=1.0),) * 2),
+        "batches": tuple(Batch(steps=10, seconds=seconds) for seconds in batches),
+        "stop_rule": StopRule.CONVERGED,
+        "memory": MemoryUse(resident_before_bytes=100, resident_peak_bytes=300 + rank),
+        "host_load": HostLoad(wall_seconds=measured, busy_seconds=measured, own_seconds=measured, cores=1, pinned=True),
+        "first_loss": 2.0,
+        "last_loss": 1.0,
+        "losses_finite": True,
+        "parameters_changed": True,
+        "parameters_equal": None if cell.world_size == 1 else True,
+    }
+    return RankRecord(**{**defaults, **changes})
+
+
+def launch_record(
+    cell: Cell,
+    launch: int = 0,
+    batches: Sequence[float] = (1.0,) * 10,
+    ranks: Sequence[RankRecord] = (),
+    **changes: Any,
+) -> LaunchRecord:
+    """An ``ok`` launch; its steps are the batches' means."""
+    records = tuple(ranks) or tuple(rank_record(cell, rank, batches) for rank in range(cell.world_size))
+    seconds = [value / 10 for value in batches for _ in range(10)]
+    mean = sum(seconds) / len(seconds)
+    steps = StepDigest(
+        seconds=digest(seconds),
+        mean_data_wait=0.1 * mean,
+        mean_forward=0.3 * mean,
+        mean_backward=0.4 * mean,
+        mean_optimizer=0.2 * mean,
+    )
+    defaults: dict[str, Any] = {
+        "cell_id": cell.id,
+        "launch": launch,
+        "state": State.OK,
+        "started_at": "2026-01-02T03:04:05+00:00",
+        "seconds": 2.0 + sum(batches) + 5.0,
+        "ranks": records,
+        "exit_code": 0,
+        "steps": steps,
+        "rank_steps": (steps,) * len(records),
+    }
+    return LaunchRecord(**{**defaults, **changes})
+
+
+def failed_record(cell: Cell, state: State, reason: str, launch: int = 0) -> LaunchRecord:
+    """A launch that ended badly."""
+    return launch_record(cell, launch, state=state, reason=reason).model_copy(
+        update={"ranks": (), "steps": None, "rank_steps": ()}
+    )
+
+
+def experiment_file(config: Experiment, plan: Sequence[PlannedCell], **changes: Any) -> ExperimentFile:
+    """``experiment.json`` of a plan."""
+    defaults: dict[str, Any] = {
+        "tool_version": "0.1.0",
+        "config": config,
+        "plan_hash": "0" * 16,
+        "plan": tuple(plan),
+        "environment": environment(),
+        "created_at": "2026-01-02T03:04:05+00:00",
+        "threads_per_rank": 1,
+    }
+    return ExperimentFile(**{**defaults, **changes})
+
+
+def run(launches: dict[str, Sequence[LaunchRecord]] | None = None, problems: Sequence[str] = (), **content: Any) -> Run:
+    """A run of :func:`experiment`; without ``launches`` every runnable cell has one of 100 steps in 10 s."""
+    config = experiment(**content)
+    plan = make_plan(config, machine(cores=2)).cells
+    found = {entry.cell.id: (launch_record(entry.cell),) for entry in plan if entry.skip_reason is None}
+    chosen = found if launches is None else launches
+    cell_runs = tuple(CellRun(entry, tuple(chosen.get(entry.cell.id, ()))) for entry in plan)
+    return Run("run", experiment_file(config, plan), cell_runs, tuple(problems))

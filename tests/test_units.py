@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from torchscale.units import format_bytes, format_percent, format_rate, format_seconds, parse_duration
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1536, "1.50 KiB"), (80 * 2**30, "80.0 GiB"), (2**60, "1024 PiB")],
+)
+def test_bytes(count: int, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0000025, "2.50 µs"),
+        (0.22, "220 ms"),
+        (1.4567, "1.46 s"),
+        (59.4, "59.4 s"),
+        (200.0, "3 min 20 s"),
+        (7500.0, "2 h 05 min"),
+    ],
+)
+def test_seconds(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(("rate", "text"), [(1450.4, "1,450"), (12.345, "12.3"), (0.0421, "0.0421"), (0.0, "0")])
+def test_rate(rate: float, text: str) -> None:
+    assert format_rate(rate) == text
+
+
+def test_percent() -> None:
+    assert format_percent(0.934) == "93.4 %"
+    assert format_percent(0.934, 0) == "93 %"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 30.0), ("30s", 30.0), ("2m", 120.0), ("1.5h", 5400.0), ("250ms", 0.25), (" 2 min ", 120.0)],
+)
+def test_duration(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-3s", "3 days", "1e3", "nan"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cached_property
 from typing import Literal
 
 from pydantic import Field
@@ -71,7 +70,7 @@ class Cell(Frozen):
         """Samples all ranks process per step."""
         return self.per_device_batch_size * self.world_size
 
-    @cached_property
+    @property
     def id(self) -> str:
         """Readable and stable: ``resnet50-b64-n4-fp32-ddp-1a2b3c4d``; ends in a hash of the whole content."""
         content = json.dumps(self.model_dump(mode="json"), sort_keys=True)
@@ -80,7 +79,7 @@ class Cell(Frozen):
         batch = f"b{self.batch_size}" if self.scaling == "weak" else f"g{self.batch_size}"
         return f"{name}-{batch}-n{self.world_size}-{self.precision}-{self.strategy}-{digest}"
 
-    @cached_property
+    @property
     def series(self) -> str:
         """Equal for cells that differ in world size alone: efficiency compares within a series."""
         return json.dumps(self.model_dump(mode="json", exclude={"world_size"}), sort_keys=True)

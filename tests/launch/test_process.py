@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from torchscale.errors import MachineError
+from torchscale.launch.process import (
+    TOKEN_VARIABLE,
+    ManagedProcess,
+    find_token_processes,
+    run_bounded,
+    tail,
+    wait_until,
+)
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if len(sys.argv) > 1:
+    subprocess.Popen([sys.executable, __file__, *sys.argv[2:]], start_new_session=True)
+print("ready", os.getpid(), flush=True)
+time.sleep(120)
+"""
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_output_and_exit_code() -> None:
+    done = run_bounded(
+        python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"), timeout_seconds=30
+    )
+    assert (done.returncode, done.stdout, done.stderr, done.timed_out) == (3, "out\n", "err\n", False)
+
+
+def test_much_output_does_not_block() -> None:
+    done = run_bounded(python("print('x' * 3_000_000)"), timeout_seconds=30)
+    assert len(done.stdout) == 3_000_001
+
+
+def test_a_signal_is_a_negative_exit_code() -> None:
+    done = run_bounded(python("import os; os.kill(os.getpid(), 9)"), timeout_seconds=30)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_a_program_that_is_not_there() -> None:
+    with pytest.raises(MachineError, match="cannot start no-such-program"):
+        run_bounded(["no-such-program"], timeout_seconds=5)
+
+
+def test_a_whole_family_is_ended_sessions_of_their_own_and_deaf_to_term(tmp_path: Path) -> None:
+    """torchrun puts ranks into sessions of their own; a child and a grandchild here ignore TERM as well."""
+    script = tmp_path / "stubborn.py"
+    script.write_text(STUBBORN)
+    with (tmp_path / "out").open("wb") as out:
+        process = ManagedProcess([sys.executable, str(script), "1", "2"], env=os.environ, stdout=out, stderr=out)
+    assert wait_until(lambda: (tmp_path / "out").read_text().count("ready") >= 2, timeout_seconds=30)
+    family = [found.pid for found in find_token_processes(process.token)]
+    assert len(family) >= 2
+    assert process.end(grace_seconds=0.3) == ()
+    assert not any(alive(pid) for pid in family)
+    assert find_token_processes(process.token) == []
+
+
+def test_orphans_are_found_by_their_token_after_the_root_has_gone(tmp_path: Path) -> None:
+    script = tmp_path / "stubborn.py"
+    script.write_text(STUBBORN)
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, {str(script)!r}], start_new_session=True)"
+    with (tmp_path / "out").open("wb") as out:
+        process = ManagedProcess(python(code), env=os.environ, stdout=out, stderr=out)
+    assert wait_until(lambda: process.poll() == 0 and "ready" in (tmp_path / "out").read_text(), timeout_seconds=30)
+    assert len(find_token_processes(process.token)) == 1
+    assert process.end(grace_seconds=0.3) == ()
+    assert find_token_processes(process.token) == []
+
+
+def test_a_timeout_ends_it_and_says_so() -> None:
+    started = time.monotonic()
+    done = run_bounded(python("import time; print('begun', flush=True); time.sleep(60)"), timeout_seconds=1.0)
+    assert done.timed_out
+    assert done.stdout == "begun\n"
+    assert time.monotonic() - started < 20
+
+
+def test_a_process_dies_with_the_launcher_however_that_ends() -> None:
+    code = """
+import os, sys, time
+from torchscale.launch.process import ManagedProcess
+null = open(os.devnull, "wb")
+child = ManagedProcess([sys.executable, "-c", "import time; time.sleep(120)"], env=os.environ, stdout=null, stderr=null)
+print(child.pid, flush=True)
+time.sleep(120)
+"""
+    launcher = subprocess.Popen(python(code), stdout=subprocess.PIPE, text=True)
+    assert launcher.stdout is not None
+    child = int(launcher.stdout.readline())
+    assert alive(child)
+    launcher.kill()
+    launcher.communicate()
+    assert wait_until(lambda: not alive(child), timeout_seconds=10)
+
+
+def test_a_stranger_with_another_token_is_left_alone() -> None:
+    stranger = subprocess.Popen(python("import time; time.sleep(60)"), env={**os.environ, TOKEN_VARIABLE: "other"})
+    try:
+        run_bounded(python("pass"), timeout_seconds=30)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_tail(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("0123456789")
+    assert tail(tmp_path / "log", 4) == "6789"
+    assert tail(tmp_path / "none") == ""

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.factories import cells
+from torchscale.schema.cell import Cell
+
+CELL = cells(models="resnet50", batch_sizes=[64], gpu_counts=[4])[0]
+
+
+def test_an_id_is_readable_and_does_not_change_by_accident() -> None:
+    """A changed id orphans every result measured before: change this only with a reason."""
+    assert CELL.id == "resnet50-b64-n4-fp32-ddp-e95f4e38"
+
+
+def test_every_field_is_part_of_the_id() -> None:
+    changes: dict[str, object] = {
+        "model": "resnet18",
+        "model_options": {"image_size": 32},
+        "batch_size": 65,
+        "scaling": "strong",
+        "world_size": 2,
+        "device": "cuda",
+        "precision": "bf16",
+        "strategy": "none",
+        "optimizer": "sgd",
+        "learning_rate": 1.0,
+        "channels_last": True,
+        "compile": True,
+        "seed": 1,
+        "cudnn_benchmark": False,
+        "num_samples": 3,
+        "measurement": CELL.measurement.model_copy(update={"max_steps": 7}),
+    }
+    assert {*changes, "kind", "data_source"} == set(Cell.model_fields)
+    ids = {CELL.model_copy(update={key: value}).id for key, value in changes.items()}
+    assert len(ids | {CELL.id}) == len(changes) + 1
+
+
+def test_a_series_is_equal_for_all_counts_and_nothing_else() -> None:
+    assert CELL.model_copy(update={"world_size": 8}).series == CELL.series
+    assert CELL.model_copy(update={"batch_size": 8}).series != CELL.series
+
+
+@given(st.text(min_size=1, max_size=200))
+def test_an_id_is_a_safe_file_name_for_any_model(name: str) -> None:
+    identity = CELL.model_copy(update={"model": name}).id
+    assert "/" not in identity
+    assert "\0" not in identity
+    assert not identity.startswith(".")
+    assert len(identity) < 150
+    assert re.search(r"-[0-9a-f]{8}$", identity)

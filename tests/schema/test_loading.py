@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from torchscale.errors import ConfigError, TorchscaleError, UsageError
+from torchscale.schema.config import Experiment
+from torchscale.schema.loading import load_experiment
+
+KNOWN = """\
+experiment_name: "resnet50_scaling_test"
+models: ["resnet50", "bert-large"]
+batch_sizes: [64, 128, 256]     # per GPU
+gpu_counts: [1, 2, 4, 8]        # or: auto
+profiling: {enabled: true, tool: "nsys", trigger: "sync_stall_detection"}
+"""
+SMALL = "models: gpt2\nbatch_sizes: 4\n"
+
+
+def load(tmp_path: Path, text: str, *overrides: str, name: str = "config.yaml") -> Experiment:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return load_experiment(tmp_path / name, overrides, known_options=["--dry-run", "--output-dir"])
+
+
+def complaint(tmp_path: Path, text: str, *overrides: str, name: str = "config.yaml") -> str:
+    """The error's text, with the directory taken out."""
+    with pytest.raises((ConfigError, UsageError)) as caught:
+        load(tmp_path, text, *overrides, name=name)
+    return caught.value.message.replace(f"{tmp_path}/", "")
+
+
+def test_the_known_keys_are_taken_as_they_are(tmp_path: Path) -> None:
+    experiment = load(tmp_path, KNOWN)
+    assert [model.name for model in experiment.models] == ["resnet50", "bert-large"]
+    assert experiment.batch_sizes == (64, 128, 256)
+    assert experiment.gpu_counts == (1, 2, 4, 8)
+    assert experiment.profiling.trigger == "sync_stall_detection"
+
+
+def test_yaml_is_json_too(tmp_path: Path) -> None:
+    content = json.dumps(yaml.safe_load(KNOWN), indent="\t")
+    assert load(tmp_path, content, name="config.json") == load(tmp_path, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("trainin: {}", "config.yaml:3: trainin: unknown key; did you mean 'training'?"),
+        ("training: {precison: fp32}", "config.yaml:3: training.precison: unknown key; did you mean 'precision'?"),
+        ("batch_sizes: 8", "config.yaml:3: batch_sizes: stands twice (first in line 2); keep one"),
+        ("seed: !!python/name:os.system ''", "tags are not read here"),
+        ("training: {seed: &a 3}", "anchors and aliases"),
+        ("gpu_counts: 0", "config.yaml:3: gpu_counts: expected a number of at least 1 or 'auto', got 0"),
+        ("gpu_counts: [1, 0]", "config.yaml:3: gpu_counts[1]: expected a number of at least 1, got 0"),
+        ("gpu_counts: 1e3", "got '1e3'; 1e3 is text in YAML: write 1000"),
+        ("training: {learning_rate: 1e-4}", "1e-4 is text in YAML: write 0.0001 or 1.0e-4"),
+        ("gpu_counts: [2, 2]", "gpu_counts: 2 stands twice; each value of an axis is measured once"),
+        ("gpu_counts: []", "an axis needs at least one value"),
+        ("gpu_counts: true", "expected a whole number or 'auto', got True"),
+        ("gpu_counts: 010", "expected a whole number or 'auto', got '010'"),
+        ("experiment_name: ../x", "must be a plain file name"),
+        ("experiment_name: a/b", "must be a plain file name"),
+        ("training: {cudnn_benchmark: yes}", "expected true or false, got 'yes'"),
+        ("training: {precision: bf61}", "expected 'fp32', 'tf32', 'fp16' or 'bf16', got 'bf61'; did you mean 'bf16'?"),
+        ("training: 3", "config.yaml:3: training: expected a mapping of keys to values, got 3"),
+        ("training: {learning_rate: .inf}", "got '.inf'"),
+        ("benchmark: {measure_steps: 3, measure_seconds: 4}", "measure_steps and measure_seconds exclude each other"),
+        ("training: {epochs: 1}\nbenchmark: {measure_steps: 3}", "training.epochs excludes"),
+        ("launch: {env: {A B: x}}", "'A B' is not an environment variable"),
+        ("launch: {env: {A: 3}}", "launch.env.A: expected text, got 3"),
+        ("model: {options: {image_size: 3}}", "model.options.image_size: no model here takes the option 'image_size'"),
+        ("<<: {a: 1}", "merge keys"),
+        ("---\nmodels: gpt2", "a second document starts here"),
+        ("? [a, b]\n: 1", "a key must be plain text"),
+        ("x: [1, 2", "not valid YAML"),
+    ],
+)
+def test_each_mistake_is_one_line_that_says_where_and_what(tmp_path: Path, line: str, told: str) -> None:
+    text = complaint(tmp_path, f"{SMALL}{line}\n")
+    assert told in text
+    assert "\n" not in text
+    assert text.startswith("config.yaml")
+
+
+def test_all_mistakes_are_told_at_once_in_the_files_order(tmp_path: Path) -> None:
+    text = complaint(tmp_path, "models: [resnet5]\nbatch_sizes: [0, x]\ntraining:\n  seed: -1\n")
+    assert text.splitlines() == [
+        "config.yaml:1: models[0]: unknown model 'resnet5'; did you mean 'resnet50'?",
+        "config.yaml:2: batch_sizes[0]: expected a number of at least 1, got 0",
+        "config.yaml:2: batch_sizes[1]: expected a whole number, got 'x'",
+        "config.yaml:4: training.seed: expected a number of at least 0, got -1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "config.yaml is empty; expected keys such as models"),
+        ("- 1\n", "config.yaml holds [1]; expected keys"),
+        ("batch_sizes: 1\n", "config.yaml: models: this key is required"),
+        ("a: " + "[" * 30 + "]" * 30, "nested more than 20 deep"),
+        ("a: " + "x" * 1_000_001, "larger than 1,000,000 bytes"),
+    ],
+)
+def test_files_that_are_no_config(tmp_path: Path, text: str, told: str) -> None:
+    assert told in complaint(tmp_path, text)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none.yaml: No such file"):
+        load_experiment(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load_experiment(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_experiment(tmp_path / "binary")
+
+
+def test_json_mistakes_are_told_with_their_line(tmp_path: Path) -> None:
+    assert "config.json:1:12" in complaint(tmp_path, '{"models": , 3}', name="config.json")
+    assert "stands twice" in complaint(tmp_path, '{"models": "gpt2", "models": "gpt2"}', name="config.json")
+    text = complaint(tmp_path, '{"models": "gpt2",\n\t"batch_sizes": 0}', name="config.json")
+    assert text == "config.json:2: batch_sizes: expected a number of at least 1, got 0"
+
+
+def test_overrides_come_after_the_file_and_before_validation(tmp_path: Path) -> None:
+    experiment = load(
+        tmp_path,
+        "models: gpt2\nbatch_sizes: 0\n",
+        "--batch_sizes=[32,64]",
+        "--training.precision=amp",
+        "--launch.env.NCCL_DEBUG=INFO",
+        "--model.options.sequence_length",
+        "128",
+        "--training.epochs=null",
+    )
+    assert experiment.batch_sizes == (32, 64)
+    assert experiment.training.precision == ("fp16",)
+    assert experiment.launch.env == {"NCCL_DEBUG": "INFO"}
+    assert experiment.model.options == {"sequence_length": 128}
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        (
+            "--training.precision=bf61",
+            "--training.precision=bf61: expected 'fp32', 'tf32', 'fp16' or 'bf16', got 'bf61'",
+        ),
+        ("--training.presicion=bf16", "--training.presicion=bf16: unknown key; did you mean 'precision'?"),
+        ("--dry-rnu", "--dry-rnu: no such option or config key; did you mean '--dry-run'?"),
+        ("--batch_size=3", "--batch_size: no such option or config key; did you mean '--batch_sizes'?"),
+        ("--batch_sizes=", "the value is empty"),
+        ("--batch_sizes", "a value is missing"),
+        ("--batch_sizes=[1", "expected ',' or ']'"),
+        ("--batch_sizes.x=1", "batch_sizes is not a mapping of keys"),
+        ("--batch_sizes=[1,x]", "--batch_sizes=[1,x]: batch_sizes[1]: expected a whole number, got 'x'"),
+        ("stray", "unexpected argument 'stray'"),
+    ],
+)
+def test_a_wrong_override_is_told_by_itself(tmp_path: Path, override: str, told: str) -> None:
+    assert told in complaint(tmp_path, SMALL, override)
+
+
+def test_a_preset_fills_only_what_is_not_written(tmp_path: Path) -> None:
+    rule = load(tmp_path, SMALL + "benchmark: {preset: quick, max_steps: 7}\n").benchmark
+    assert (rule.max_steps, rule.min_steps, rule.target_half_width) == (7, 20, 0.02)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
+def test_any_bytes_give_an_experiment_or_a_clear_error(tmp_path: Path, content: bytes) -> None:
+    for name in ("fuzz.yaml", "fuzz.json"):
+        (tmp_path / name).write_bytes(content)
+        try:
+            load_experiment(tmp_path / name)
+        except TorchscaleError as error:
+            assert error.message
+
+
+words = st.sampled_from(["models", "batch_sizes", "training", "precision", "gpt2", "x", "auto", "launch", "devices"])
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 9) | st.floats(allow_nan=False) | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.dictionaries(words, values, max_size=6))
+def test_any_structure_gives_an_experiment_or_a_clear_error(tmp_path: Path, content: dict[str, object]) -> None:
+    (tmp_path / "fuzz.yaml").write_text(yaml.safe_dump(content))
+    try:
+        load_experiment(tmp_path / "fuzz.yaml")
+    except TorchscaleError as error:
+        assert "fuzz.yaml" in error.message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        yaml.safe_load(KNOWN),
+        {"models": {"name": "gpt2", "sequence_length": 8}, "batch_sizes": 1},
+        {
+            "models": ["pkg.mod:build"],
+            "batch_sizes": [1],
+            "training": {"precision": ["amp", "bf16"]},
+            "gpu_counts": "auto",
+        },
+        {"models": "gpt2", "batch_sizes": 4, "launch": {"devices": [0, 3]}, "benchmark": {"preset": "quick"}},
+    ],
+)
+def test_the_schema_for_editors_accepts_what_the_reader_accepts(tmp_path: Path, content: dict[str, object]) -> None:
+    load(tmp_path, json.dumps(content), name="config.json")
+    jsonschema.validate(content, Experiment.model_json_schema())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"models": "gpt2"},
+        {"models": "gpt2", "batch_sizes": "four"},
+        {"models": "gpt2", "batch_sizes": 4, "trainin": {}},
+        {"models": "gpt2", "batch_sizes": 4, "training": {"precision": "fp61"}},
+    ],
+)
+def test_the_schema_for_editors_refuses_what_the_reader_refuses(tmp_path: Path, content: dict[str, object]) -> None:
+    complaint(tmp_path, json.dumps(content), name="config.json")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(content, Experiment.model_json_schema())
+
+
+def test_what_config_show_prints_loads_to_the_same(tmp_path: Path) -> None:
+    experiment = load(tmp_path, KNOWN, "--training.precision=[amp,bf16]", "--benchmark.preset=quick")
+    printed = yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, default_flow_style=None)
+    assert load(tmp_path, printed, name="again.yaml") == experiment

@@ -52,9 +52,8 @@ def main() -> None:
                     ours.append(_launch(plan, Path(directory)))
         mean_ours, mean_theirs = sum(ours) / len(ours), sum(theirs) / len(theirs)
         ratios = [mine / bare for mine, bare in zip(ours, theirs, strict=True)]
-        print(
-            f"  {world_size} rank{'s' * (world_size > 1)}: {mean_ours:.2f} s against {mean_theirs:.2f} s; {describe(ratios)}"
-        )
+        means = f"{mean_ours:.2f} s against {mean_theirs:.2f} s"
+        print(f"  {world_size} rank{'s' * (world_size > 1)}: {means}; {describe(ratios)}")
 
 
 def _plan(world_size: int, steps: int) -> Plan:

@@ -159,7 +159,7 @@ def test_another_machine_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_run_folder(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a directory"):
         load_run(tmp_path / "none")
-    with pytest.raises(StoreError, match="has no experiment.json"):
+    with pytest.raises(StoreError, match=r"has no experiment\.json"):
         load_run(tmp_path)
     (tmp_path / "experiment.json").write_text('{"schema_version": 7}')
     with pytest.raises(StoreError, match="schema version 7"):

@@ -62,7 +62,7 @@ def test_a_real_launch_of_two_ranks(two_ranks: tuple[Path, LaunchRecord, list[Pr
     assert all(rank.parameters_equal and rank.parameters_changed and rank.losses_finite for rank in record.ranks)
     assert all(len(rank.cpus) == 1 and rank.threads == 1 for rank in record.ranks)
     assert record.ranks[0].cpus != record.ranks[1].cpus
-    assert [progress.phase for progress in heard][0] == "starting"
+    assert heard[0].phase == "starting"
     assert {"warming up", "measuring"} <= {progress.phase for progress in heard}
     assert (directory / "task.json").exists()
 

@@ -1,0 +1,104 @@
+"""Two real ranks against one process that sees all their data: DDP must train the same model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPT = """
+import json, os, sys, time
+import torch
+from torchscale.schema.cell import LaunchTask
+from torchscale.worker.measure.parameters import differing_parameter
+from torchscale.worker.ranks import joined_ranks
+from torchscale.worker.trainer import Trainer
+
+task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
+torch.set_num_threads(1)
+with joined_ranks(task) as ranks:
+    trainer = Trainer(task.cell, ranks)
+    trainer.run_batch(4)
+    equal = differing_parameter(trainer.module, ranks)
+    broken = None
+    if ranks.rank == 0:
+        torch.save(trainer.module.state_dict(), sys.argv[2])
+    else:
+        with torch.no_grad():
+            trainer.module.layer.bias[1] += 1
+    broken = differing_parameter(trainer.module, ranks)
+    if ranks.rank == 0:
+        open(sys.argv[3], "w").write(json.dumps([equal, broken]))
+    ranks.align()
+    trainer.close()
+os._exit(0)
+"""
+
+MODEL = """
+import os
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+        self.head = nn.Linear(16, 4)
+    def forward(self, x, y):
+        return nn.functional.mse_loss(self.head(torch.tanh(self.layer(x))), y)
+    def make_batch(self, batch_size, generator):
+        sizes = {"x": 16, "y": 4}
+        return {name: torch.randn(batch_size, size, generator=generator) for name, size in sizes.items()}
+
+def build():
+    return Net()
+"""
+
+
+def test_two_ranks_train_what_one_process_trains_on_all_their_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.factories import cells
+    from torchscale.schema.cell import LaunchTask
+
+    (tmp_path / "small_net.py").write_text(MODEL)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    cell = cells(models="small_net:build", batch_sizes=8, gpu_counts=2, training={"learning_rate": 0.01})[0]
+    task = LaunchTask(
+        cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=60
+    )
+    (tmp_path / "task.json").write_text(task.model_dump_json())
+    local = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    files = [str(tmp_path / name) for name in ("script.py", "task.json", "weights.pt", "equal.json")]
+    subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *local, *files],
+        check=True,
+        timeout=120,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "GLOO_SOCKET_IFNAME": "lo"},
+    )
+    equal, broken = json.loads((tmp_path / "equal.json").read_text())
+    assert equal is None
+    assert broken == "layer.bias (1 of 4 parameters differ)"
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import small_net  # type: ignore[import-not-found]
+
+    torch.manual_seed(cell.seed)
+    model = small_net.build()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    generators = [torch.Generator().manual_seed(cell.seed + rank) for rank in range(2)]
+    pools = [[model.make_batch(8, generator) for _ in range(4)] for generator in generators]
+    for step in range(4):
+        both = {name: torch.cat([pool[step][name] for pool in pools]) for name in ("x", "y")}
+        model(**both).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    trained = torch.load(tmp_path / "weights.pt")
+    for name, parameter in model.state_dict().items():
+        torch.testing.assert_close(trained[name], parameter, rtol=1e-5, atol=1e-6)

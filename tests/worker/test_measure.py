@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchscale.worker.measure.clock import CudaEventClock, HostClock, make_clock
+from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, usable_cpus
+from torchscale.worker.measure.parameters import differing_parameter, fingerprint
+from torchscale.worker.ranks import Ranks
+
+ALONE = Ranks(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"), backend=None)
+
+
+def test_the_host_clock_against_known_sleeps() -> None:
+    clock = HostClock()
+    for pause in (0.0, 0.02, 0.05):
+        time.sleep(pause)
+        clock.mark()
+    first, second, third = clock.read()
+    assert first == 0.0
+    assert 0.02 <= second < 0.2
+    assert 0.05 <= third - second < 0.25
+    clock.mark()
+    assert clock.read() == [0.0]
+
+
+class FakeEvent:
+    """A CUDA event whose time is the number of events recorded before it, in milliseconds."""
+
+    made = 0
+    recorded = 0
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+        FakeEvent.made += 1
+        self.time = -1
+
+    def record(self) -> None:
+        self.time = FakeEvent.recorded
+        FakeEvent.recorded += 1
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, other: Any) -> float:
+        return float(other.time - self.time)
+
+
+def test_the_event_clock_reads_milliseconds_as_seconds_and_uses_events_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    clock = CudaEventClock()
+    for _ in range(3):
+        for _ in range(4):
+            clock.mark()
+        assert clock.read() == [0.0, 0.001, 0.002, 0.003]
+    assert FakeEvent.made == 4
+    assert clock.read() == []
+
+
+def test_the_cpu_has_the_hosts_clock() -> None:
+    assert type(make_clock(torch.device("cpu"), sync_cuda=True)) is HostClock
+
+
+def test_own_processor_time_against_known_work() -> None:
+    meter = HostLoadMeter(usable_cpus(), pinned=False)
+    deadline = time.process_time() + 0.2
+    while time.process_time() < deadline:
+        pass
+    time.sleep(0.1)
+    load = meter.read()
+    assert 0.2 <= load.own_seconds < 0.3
+    assert load.wall_seconds >= 0.3
+    assert load.busy_seconds >= 0.1
+    assert load.cores == len(os.sched_getaffinity(0))
+
+
+def test_resident_memory_grows_by_what_is_touched() -> None:
+    meter = MemoryMeter(torch.device("cpu"))
+    held = torch.ones(64 * 2**20, dtype=torch.uint8)
+    use = meter.read()
+    assert use.peak_allocated_bytes is None
+    assert use.peak_bytes is not None
+    assert use.peak_bytes >= 0
+    assert use.resident_peak_bytes is not None
+    assert use.resident_peak_bytes >= held.numel()
+
+
+def test_a_fingerprint_sees_every_bit_and_no_layout() -> None:
+    module = nn.Conv2d(3, 8, 3)
+    before = fingerprint(module)
+    assert torch.equal(before, fingerprint(module.to(memory_format=torch.channels_last)))  # type: ignore[call-overload]
+    with torch.no_grad():
+        module.bias.view(torch.int32)[3] += 1  # type: ignore[union-attr]
+    after = fingerprint(module)
+    assert (before != after).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_fingerprints_of_other_dtypes_and_of_nan(dtype: torch.dtype) -> None:
+    module = nn.Linear(3, 3).to(dtype)
+    with torch.no_grad():
+        module.weight[0, 0] = float("nan")
+    assert torch.equal(fingerprint(module), fingerprint(module))
+
+
+def test_a_single_rank_agrees_with_itself() -> None:
+    assert differing_parameter(nn.Linear(2, 2), ALONE) is None
+    assert ALONE.agree(3.0) == 3.0
+    assert fingerprint(nn.ReLU()).numel() == 0

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from tests.factories import cells
+from torchscale.schema.cell import Cell
+from torchscale.schema.record import FailureKind
+from torchscale.worker.failure import describe_failure
+from torchscale.worker.models import build_workload
+from torchscale.worker.models.interface import Workload, loss_of
+from torchscale.worker.ranks import Ranks
+from torchscale.worker.trainer import Trainer
+
+TINY_GPT2 = {
+    "n_embd": 128,
+    "n_layer": 2,
+    "n_head": 2,
+    "vocab_size": 8192,
+    "n_positions": 256,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "use_cache": False,
+}
+STEPS = 5
+
+
+def rank(number: int = 0) -> Ranks:
+    return Ranks(rank=number, local_rank=number, world_size=1, device=torch.device("cpu"), backend=None)
+
+
+def cell(**content: Any) -> Cell:
+    return cells(**{"models": "tiny-gpt2", "batch_sizes": 2, "gpu_counts": 1, **content})[0]
+
+
+def bare_losses(precision: str) -> list[float]:
+    """The same training as one writes it by hand, with nothing of ours but the definition of the data."""
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(**TINY_GPT2)).train()
+    torch.manual_seed(0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    scaler = torch.amp.GradScaler("cpu", enabled=precision == "fp16")
+    generator = torch.Generator().manual_seed(0)
+    batches = [
+        {name: torch.randint(8192, (2, 64), generator=generator) for name in ("input_ids", "labels")} for _ in range(4)
+    ]
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[precision]
+    losses = []
+    for step in range(STEPS):
+        with torch.autocast("cpu", dtype=dtype, enabled=precision != "fp32"):
+            loss = model(**batches[step % 4]).loss
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_losses_equal_those_of_a_loop_written_by_hand(precision: str) -> None:
+    trainer = Trainer(cell(training={"precision": precision}), rank())
+    samples = trainer.run_batch(STEPS).samples
+    assert [sample.loss for sample in samples] == bare_losses(precision)
+    assert len(set(bare_losses(precision))) == STEPS
+
+
+def test_phases_add_up_to_steps_and_steps_to_the_batch() -> None:
+    timed = Trainer(cell(), rank()).run_batch(3)
+    assert [sample.step for sample in timed.samples] == [0, 1, 2]
+    assert sum(sample.seconds for sample in timed.samples) == pytest.approx(timed.batch.seconds, rel=1e-9)
+    for sample in timed.samples:
+        phases = (sample.data_wait, sample.forward, sample.backward, sample.optimizer)
+        assert sum(phases) == pytest.approx(sample.seconds, rel=1e-9)
+        assert min(phases) >= 0
+
+
+def test_ranks_have_equal_weights_and_different_data() -> None:
+    first, second = Trainer(cell(), rank(0)), Trainer(cell(), rank(1))
+    for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert first.run_batch(1).samples[0].loss != second.run_batch(1).samples[0].loss
+
+
+def test_a_loss_that_is_not_finite_is_told() -> None:
+    trainer = Trainer(cell(), rank())
+    with torch.no_grad():
+        next(trainer.module.parameters()).fill_(float("nan"))
+    timed = trainer.run_batch(1)
+    assert timed.samples[0].loss is None
+    assert not timed.losses_finite
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_every_optimizer_trains(optimizer: str) -> None:
+    trainer = Trainer(cell(models="tiny-resnet", training={"optimizer": optimizer}), rank())
+    before = [parameter.clone() for parameter in trainer.module.parameters()]
+    trainer.run_batch(2)
+    assert any(not torch.equal(one, two) for one, two in zip(before, trainer.module.parameters(), strict=True))
+
+
+def test_channels_last_reaches_the_model_and_the_data() -> None:
+    trainer = Trainer(cell(models="tiny-resnet", model={"channels_last": True}), rank())
+    weight = next(
+        parameter for parameter in trainer.module.parameters() if parameter.dim() == 4 and parameter.shape[1] > 1
+    )
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("name", ["tiny-resnet", "tiny-bert", "tiny-gpt2"])
+def test_tiny_models_give_a_finite_loss_and_take_their_options(name: str) -> None:
+    options = {"image_size": 48, "num_classes": 7} if "resnet" in name else {"sequence_length": 16}
+    workload = build_workload(cell(models={"name": name, **options}))
+    batch = workload.make_batch(3, torch.Generator().manual_seed(0))
+    assert all(tensor.shape[0] == 3 for tensor in batch.values())
+    assert torch.isfinite(loss_of(workload.module(**batch)))
+    assert workload.tokens_per_sample == (None if "resnet" in name else 16)
+
+
+def test_a_sequence_beyond_the_models_positions() -> None:
+    with pytest.raises(ValueError, match="sequence_length 257 exceeds the 256 positions of tiny-gpt2"):
+        build_workload(cell(models={"name": "tiny-gpt2", "sequence_length": 257}))
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("math:sqrt_not", "math has no 'sqrt_not'"),
+        ("math:pi", "math:pi is a float, not a function"),
+        ("builtins:dict", "must return a torch.nn.Module, not dict"),
+        ("torch.nn:Identity", "needs a method make_batch"),
+        ("no_such_module:build", "No module named"),
+    ],
+)
+def test_a_builder_that_breaks_the_contract(path: str, told: str) -> None:
+    with pytest.raises((ImportError, TypeError), match=told):
+        build_workload(cell(models=path))
+
+
+@pytest.mark.parametrize("output", [torch.zeros(3), {"no": 1}, 3.0, None])
+def test_what_is_no_loss(output: object) -> None:
+    with pytest.raises(TypeError, match="must return a scalar loss"):
+        loss_of(output)
+
+
+def test_what_is_a_loss() -> None:
+    one = torch.tensor(1.0)
+    assert loss_of(one) is one
+    assert loss_of({"loss": one}) is one
+    assert loss_of(type("Output", (), {"loss": one})()) is one
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (MemoryError(), FailureKind.OOM),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), FailureKind.OOM),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), FailureKind.OOM),
+        (
+            RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1"),
+            FailureKind.PEER_LOST,
+        ),
+        (
+            torch.distributed.DistBackendError("NCCL error: ncclRemoteError: remote process exited"),
+            FailureKind.PEER_LOST,
+        ),
+        (SystemExit(0), FailureKind.LEFT_EARLY),
+        (ValueError("Connection closed by peer"), FailureKind.ERROR),
+        (RuntimeError("shape mismatch"), FailureKind.ERROR),
+    ],
+)
+def test_what_a_rank_died_of(error: BaseException, kind: FailureKind) -> None:
+    found = describe_failure(error, 3)
+    assert (found.kind, found.rank, found.type) == (kind, 3, type(error).__name__)
+    assert found.message
+
+
+def test_a_workload_is_what_a_family_returns() -> None:
+    assert isinstance(build_workload(cell()), Workload)
+    assert isinstance(build_workload(cell()).module, nn.Module)

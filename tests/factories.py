@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchscale.analysis.stats import digest
@@ -149,11 +149,13 @@ def experiment_file(config: Experiment, plan: Sequence[PlannedCell], **changes: 
     return ExperimentFile(**{**defaults, **changes})
 
 
-def run(launches: dict[str, Sequence[LaunchRecord]] | None = None, problems: Sequence[str] = (), **content: Any) -> Run:
+def run(
+    launches: Mapping[str, Sequence[LaunchRecord]] | None = None, problems: Sequence[str] = (), **content: Any
+) -> Run:
     """A run of :func:`experiment`; without ``launches`` every runnable cell has one of 100 steps in 10 s."""
     config = experiment(**content)
     plan = make_plan(config, machine(cores=2)).cells
     found = {entry.cell.id: (launch_record(entry.cell),) for entry in plan if entry.skip_reason is None}
-    chosen = found if launches is None else launches
+    chosen: Mapping[str, Sequence[LaunchRecord]] = found if launches is None else launches
     cell_runs = tuple(CellRun(entry, tuple(chosen.get(entry.cell.id, ()))) for entry in plan)
     return Run("run", experiment_file(config, plan), cell_runs, tuple(problems))

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 
-app = typer.Typer(
-    invoke_without_command=True,
-    help="Show a run: HTML for people, PDF for paper, Markdown for pull requests, CSV and JSON for machines.",
-)
+app = typer.Typer(invoke_without_command=True)
 
 
 class Format(str, Enum):

@@ -21,6 +21,7 @@ from torchscale.report.document import (
     Table,
     Tone,
     Value,
+    shortened,
 )
 from torchscale.report.verdict import key_figures, verdict
 from torchscale.report.words import device_names, device_noun, plural, setting_words
@@ -41,7 +42,7 @@ _NOT_MEASURED = Value("–", None, Tone.DIM)
 def build_document(summary: RunSummary) -> Document:
     """The report of a run, complete or not."""
     experiment = summary.run.experiment
-    subtitle = f"{device_names(summary)} · {experiment.environment.hostname} · {experiment.created_at[:10]}"
+    subtitle = f"{device_names(summary)} · {shortened(experiment.environment.hostname)} · {experiment.created_at[:10]}"
     sections = (
         _scaling(summary),
         _step_times(summary),
@@ -140,7 +141,7 @@ def _cells(summary: RunSummary) -> Section:
         blocks.append(Bullets(tuple(f"{flag.value}: {flag.explanation}." for flag in used)))
     if summary.run.problems:
         blocks.append(Paragraph("Left out, because it could not be read:"))
-        blocks.append(Bullets(summary.run.problems))
+        blocks.append(Bullets(tuple(shortened(problem) for problem in summary.run.problems)))
     return Section("Cells", "cells", tuple(blocks))
 
 
@@ -152,7 +153,7 @@ def _identity(summary: CellSummary) -> tuple[Value, ...]:
     cell = summary.cell
     batch = str(cell.batch_size) if cell.scaling == "weak" else f"{cell.batch_size} global"
     return (
-        Value(cell.model),
+        Value(shortened(cell.model)),
         Value(setting_words(cell)),
         Value(batch, cell.batch_size),
         Value(str(cell.world_size), cell.world_size),
@@ -162,7 +163,7 @@ def _identity(summary: CellSummary) -> tuple[Value, ...]:
 def _cell_row(summary: CellSummary) -> tuple[Value, ...]:
     state = Value(summary.state.value, summary.state.value, _STATE_TONE.get(summary.state, Tone.BAD))
     warnings = ", ".join(flag.value for flag in summary.flags)
-    remark = Value(summary.reason or warnings, None, Tone.CAUTION if warnings else Tone.PLAIN)
+    remark = Value(shortened(summary.reason or warnings), None, Tone.CAUTION if warnings else Tone.PLAIN)
     figures = summary.figures
     if figures is None:
         return (*_identity(summary), state, *[_NOT_MEASURED] * 6, remark)
@@ -218,7 +219,7 @@ def _environment(summary: RunSummary) -> Section:
         ("git commit", environment.git_commit),
         *environment.env.items(),
     ]
-    rows = tuple((Value(name), Value(text)) for name, text in pairs if text)
+    rows = tuple((Value(name), Value(shortened(text))) for name, text in pairs if text)
     return Section("Environment", "environment", (Table("Environment", (Column("what"), Column("value")), rows),))
 
 
@@ -245,7 +246,7 @@ def _method(summary: RunSummary) -> Section:
 
 def _reproduce(summary: RunSummary) -> Section:
     experiment = summary.run.experiment
-    command = shlex.join(experiment.environment.command) or "torchscale benchmark"
+    command = shortened(shlex.join(experiment.environment.command)) or "torchscale benchmark"
     config = _config_yaml(experiment.config)
     return Section(
         "How to reproduce",

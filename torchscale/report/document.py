@@ -16,6 +16,15 @@ class Tone(str, Enum):
     DIM = "dim"
 
 
+MAX_TEXT = 600
+"""Longer texts are cut: a page is for reading, and a megabyte in one line would take minutes to lay out."""
+
+
+def shortened(text: str) -> str:
+    """``text``, cut with an ellipsis where it is longer than :data:`MAX_TEXT`."""
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
 @dataclass(frozen=True)
 class Value:
     """A table's entry: text for people, ``sort`` for ordering (numbers before text)."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
-from torchscale.report.document import KeyFigure
+from torchscale.report.document import KeyFigure, shortened
 from torchscale.report.words import batch_words, device_names, device_noun, listed, plural
 from torchscale.schema.record import State
 from torchscale.units import format_percent, format_rate
@@ -37,7 +37,7 @@ def key_figures(summary: RunSummary) -> tuple[KeyFigure, ...]:
         if len(values) > 1:
             spread = f"{format_percent(min(values))} to {format_percent(max(values))}"
         figures.append(KeyFigure("scaling efficiency", spread, f"at {count} {device_noun(summary, count)}"))
-    figures.append(KeyFigure("machine", device_names(summary), summary.run.experiment.environment.hostname))
+    figures.append(KeyFigure("machine", device_names(summary), shortened(summary.run.experiment.environment.hostname)))
     return tuple(figures)
 
 
@@ -48,7 +48,10 @@ def _coverage(summary: RunSummary) -> str:
     states = Counter(cell.state for cell in summary.cells)
     if states[State.SKIPPED]:
         reasons = Counter(cell.reason for cell in summary.cells if cell.state is State.SKIPPED)
-        told = [f"{reason} ({count})" if len(reasons) > 1 else reason for reason, count in reasons.most_common(3)]
+        told = [
+            f"{shortened(reason)} ({count})" if len(reasons) > 1 else shortened(reason)
+            for reason, count in reasons.most_common(3)
+        ]
         more = f" and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
         text += f" {plural(states[State.SKIPPED], 'cell')} skipped: {'; '.join(told)}{more}."
     failed = [state for state in states if state not in (State.OK, State.SKIPPED)]

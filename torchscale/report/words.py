@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
+from torchscale.report.document import shortened
 from torchscale.schema.cell import Cell
 
 
@@ -28,9 +29,9 @@ def device_names(summary: RunSummary) -> str:
     """``8 × NVIDIA H100 80GB HBM3``, or the processor with its cores."""
     environment = summary.run.experiment.environment
     if on_cuda(summary) and environment.devices:
-        names = sorted({device.name for device in environment.devices})
+        names = sorted({shortened(device.name) for device in environment.devices})
         return f"{len(environment.devices)} × {', '.join(names)}"
-    return f"{environment.cpu}, {plural(environment.cores, 'core')}"
+    return f"{shortened(environment.cpu)}, {plural(environment.cores, 'core')}"
 
 
 def setting_words(cell: Cell) -> str:
@@ -43,7 +44,7 @@ def setting_words(cell: Cell) -> str:
 
 def panel_title(cell: Cell) -> str:
     """Model and settings: what one panel of charts is about."""
-    return f"{model_title(cell.model)}, {setting_words(cell)}"
+    return f"{shortened(model_title(cell.model))}, {setting_words(cell)}"
 
 
 def batch_words(cell: Cell) -> str:

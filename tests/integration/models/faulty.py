@@ -4,8 +4,10 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -68,14 +70,14 @@ def _keep_gradients_local() -> None:
     """Make DDP skip its all-reduce, as a broken communication hook would."""
     original = DistributedDataParallel.__init__
 
-    def patched(self: DistributedDataParallel, *args: object, **kwargs: object) -> None:
-        original(self, *args, **kwargs)  # type: ignore[arg-type]
+    def patched(self: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
         self.register_comm_hook(None, _return_bucket)
 
-    DistributedDataParallel.__init__ = patched  # type: ignore[method-assign, assignment]
+    DistributedDataParallel.__init__ = patched  # type: ignore[method-assign]
 
 
-def _return_bucket(state: object, bucket: torch.distributed.GradBucket) -> torch.futures.Future[Tensor]:
+def _return_bucket(state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
     future: torch.futures.Future[Tensor] = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future

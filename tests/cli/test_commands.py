@@ -1,0 +1,174 @@
+"""The commands that run no benchmark, through the real program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.factories import run
+from torchscale import __version__
+from torchscale.catalog.presets import HARDWARE_PRESETS
+from torchscale.schema.loading import load_experiment
+from torchscale.store import RunFolder
+
+CONFIG = "models: [resnet50, bert-large]\nbatch_sizes: [64, 128, 256]\ngpu_counts: [1, 2, 4, 8]\ndevice: cpu\n"
+
+
+def torchscale(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "torchscale", *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "COLUMNS": "140", "NO_COLOR": "1"},
+    )
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """A run of two cells, written as a sweep writes it."""
+    content = run()
+    folder = RunFolder.create(tmp_path / "results" / "run", content.experiment)
+    for cell_run in content.cells:
+        for launch in cell_run.launches:
+            folder.begin_launch(cell_run.planned.cell, launch.launch)
+            folder.finish_launch(cell_run.planned.cell, launch)
+    return folder.path
+
+
+def test_version_and_help(tmp_path: Path) -> None:
+    assert torchscale(tmp_path, "--version").stdout == f"torchscale {__version__}\n"
+    done = torchscale(tmp_path, "--help")
+    assert done.returncode == 0
+    for command in ("validate", "benchmark", "report", "init", "config", "list"):
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize("command", ["validate", "benchmark", "report", "init", "list"])
+def test_every_command_has_help_with_an_example(tmp_path: Path, command: str) -> None:
+    done = torchscale(tmp_path, command, "--help")
+    assert done.returncode == 0
+    assert "Example" in done.stdout
+    assert f"torchscale {command}" in done.stdout
+
+
+def test_a_plan_without_a_run(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    done = torchscale(tmp_path, "benchmark", "config.yaml", "--dry-run", "--launch.devices=[0]")
+    assert done.returncode == 0, done.stderr
+    assert "24 cells: 6 to run (6 launches), 18 skipped." in done.stdout
+    assert "skip: needs 8 devices" in done.stdout
+    assert not (tmp_path / "results").exists()
+    plan = json.loads(torchscale(tmp_path, "benchmark", "config.yaml", "--dry-run", "--json").stdout)
+    assert len(plan["cells"]) == 24
+    assert plan["device"] == "cpu"
+
+
+def test_nothing_that_can_run_is_the_machines_fault(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    done = torchscale(tmp_path, "benchmark", "config.yaml", "--gpu_counts=[4096]")
+    assert done.returncode == 3
+    assert "this machine can run none of the 6 cells; the first: needs 4096 devices" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("benchmark",), "no config: there is no benchmark_config.yaml here"),
+        (("benchmark", "none.yaml"), "none.yaml: No such file or directory"),
+        (("benchmark", "a.yaml", "b.yaml"), "more than one config: a.yaml, b.yaml"),
+        (("benchmark", "config.yaml", "--training.precision=bf61"), "did you mean 'bf16'?"),
+        (("benchmark", "config.yaml", "--dry-rnu"), "did you mean '--dry-run'?"),
+        (("report",), "no --source, and there is no run in ./results"),
+        (("report", "--source", "none"), "none is not a directory"),
+        (("report", "--source", "."), "is not a results directory"),
+        (("init", "--hardware", "8xh10"), "did you mean '8xh100'?"),
+        (("init", "none/config.yaml"), "none is not a directory"),
+        (("validate", "--timeout", "soon"), "'soon' is not a duration"),
+    ],
+)
+def test_wrong_input_is_told_in_a_line_and_exits_with_2(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    done = torchscale(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_started_config_loads_for_every_machine(tmp_path: Path) -> None:
+    for name in HARDWARE_PRESETS:
+        assert torchscale(tmp_path, "init", f"{name}.yaml", "--hardware", name).returncode == 0
+        experiment = load_experiment(tmp_path / f"{name}.yaml")
+        assert [model.name for model in experiment.models] == list(HARDWARE_PRESETS[name].models)
+        assert (tmp_path / f"{name}.yaml").read_text().count("#") > 10
+    done = torchscale(tmp_path, "init")
+    assert "Next: torchscale benchmark" in done.stderr
+    again = torchscale(tmp_path, "init")
+    assert (again.returncode, "benchmark_config.yaml exists" in again.stderr) == (2, True)
+    assert torchscale(tmp_path, "init", "--force").returncode == 0
+
+
+def test_config_show_and_schema(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    shown = torchscale(tmp_path, "config", "show", "config.yaml", "--training.precision=amp")
+    assert yaml.safe_load(shown.stdout)["training"]["precision"] == ["fp16"]
+    (tmp_path / "again.yaml").write_text(shown.stdout)
+    assert torchscale(tmp_path, "config", "show", "again.yaml").stdout == shown.stdout
+    as_json = torchscale(tmp_path, "config", "show", "config.yaml", "--format", "json")
+    assert json.loads(as_json.stdout)["batch_sizes"] == [64, 128, 256]
+    assert json.loads(torchscale(tmp_path, "config", "schema").stdout)["title"] == "Experiment"
+
+
+def test_list(tmp_path: Path) -> None:
+    everything = json.loads(torchscale(tmp_path, "list", "--json").stdout)
+    assert set(everything) == {"models", "strategies", "precisions", "optimizers", "presets", "hardware"}
+    assert "resnet50" in torchscale(tmp_path, "list", "models").stdout
+
+
+def test_reports_both_ways_in_every_format(tmp_path: Path, run_folder: Path) -> None:
+    for arguments in (("report", "--source"), ("report", "generate", "--source")):
+        formats = [part for name in ("html", "pdf", "md", "csv", "json") for part in ("--format", name)]
+        done = torchscale(tmp_path, *arguments, str(run_folder), *formats)
+        assert done.returncode == 0, done.stderr
+        for name in ("html", "pdf", "md", "csv", "json"):
+            path = run_folder / f"report.{name}"
+            assert f"Wrote {path}" in done.stderr
+            path.unlink()
+    assert torchscale(tmp_path, "report").returncode == 0
+    assert (run_folder / "report.html").exists()
+
+
+def test_a_report_to_standard_output_or_a_file(tmp_path: Path, run_folder: Path) -> None:
+    source = ("report", "--source", str(run_folder))
+    assert torchscale(tmp_path, *source, "-f", "md", "-o", "-").stdout.startswith("# Training scaling")
+    assert "2 of 2 planned cells" in torchscale(tmp_path, *source, "-f", "terminal").stdout
+    assert torchscale(tmp_path, *source, "-f", "csv", "-o", "out.csv").returncode == 0
+    assert (tmp_path / "out.csv").read_text().startswith("cell_id,")
+    assert torchscale(tmp_path, *source, "-f", "pdf", "-o", "-").returncode == 2
+    assert torchscale(tmp_path, *source, "-f", "md", "-f", "csv", "-o", "x").returncode == 2
+    assert torchscale(tmp_path, *source, "-o", "no/where.html").returncode == 3
+
+
+def test_validate(tmp_path: Path) -> None:
+    done = torchscale(tmp_path, "validate", "--json")
+    content = json.loads(done.stdout)
+    assert done.returncode == (0 if content["fit"] else 1)
+    assert content["facts"]["collective"]["wrong_elements"] == 0
+    assert {check["status"] for check in content["checks"]} <= {"pass", "warn", "fail", "n/a"}
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
+def test_requiring_cuda_where_there_is_none(tmp_path: Path) -> None:
+    done = torchscale(tmp_path, "validate", "--require", "cuda")
+    assert done.returncode == 3
+    assert "Not fit" in done.stdout

@@ -1,0 +1,58 @@
+"""What may be loaded when: promises that a stray import would break silently."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "torch",
+    "transformers",
+    "pandas",
+    "plotly",
+    "matplotlib",
+    "scipy",
+    "numpy",
+    "weasyprint",
+    "jinja2",
+    "pydantic",
+}
+
+
+def loaded_by(code: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after ``code``."""
+    program = f"import json, sys\n{code}\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = """
+import contextlib, io
+from torchscale.cli.main import app
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    app(["--help"])
+"""
+    assert loaded_by(code) & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "torchscale.analysis.results",
+        "torchscale.analysis.health",
+        "torchscale.sweep",
+        "torchscale.plan",
+        "torchscale.store",
+    ],
+)
+def test_everything_but_the_worker_does_without_torch(module: str) -> None:
+    assert loaded_by(f"import {module}") & {"torch", "transformers", "plotly", "matplotlib", "weasyprint"} == set()
+
+
+def test_the_worker_does_without_the_terminal_and_the_report() -> None:
+    loaded = loaded_by("import torchscale.worker.rank, torchscale.worker.probe, torchscale.worker.collective_check")
+    assert loaded & {"typer", "plotly", "matplotlib", "jinja2", "weasyprint"} == set()

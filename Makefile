@@ -47,7 +47,9 @@ unit: $(VENV)/.installed-dev
 
 # The long measurements behind the figures in docs/tested-on.md; hours, on a quiet machine.
 campaign: install
-	$(BIN)/python benchmarks/fidelity.py --pairs 40
+	$(BIN)/python benchmarks/fidelity.py --processes 10
+	$(BIN)/python benchmarks/fidelity.py --model resnet18 --image-size 64 --batch-size 8
+	$(BIN)/python benchmarks/fidelity.py --launches --pairs 20
 	$(BIN)/python benchmarks/overhead.py --pairs 10
 
 clean:

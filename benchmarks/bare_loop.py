@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,26 +33,33 @@ RESNET18: dict[str, Any] = {"hidden_sizes": [64, 128, 256, 512], "depths": [2, 2
 MODELS = {"tiny-resnet": (TINY, 32, 10), "resnet18": (RESNET18, 224, 1000)}
 
 
+@dataclass
 class BareLoop:
     """Model, optimizer and four batches in turn; ``run`` is the loop."""
 
-    def __init__(self, name: str, batch_size: int, image_size: int | None = None) -> None:
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    batches: list[dict[str, torch.Tensor]]
+    done: int = 0
+
+    @classmethod
+    def build(cls, name: str, batch_size: int, image_size: int | None = None) -> BareLoop:
+        """A loop of its own, as a training script sets it up."""
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         config, default_size, classes = MODELS[name]
         size = image_size or default_size
         torch.manual_seed(0)
         model: nn.Module = ResNetForImageClassification(ResNetConfig(num_labels=classes, **config)).train()
-        self.model = DistributedDataParallel(model) if world_size > 1 else model
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
         generator = torch.Generator().manual_seed(rank)
-        self.batches = [
+        batches = [
             {
                 "pixel_values": torch.randn(batch_size, 3, size, size, generator=generator),
                 "labels": torch.randint(classes, (batch_size,), generator=generator),
             }
             for _ in range(4)
         ]
-        self.done = 0
+        return cls(DistributedDataParallel(model) if world_size > 1 else model, optimizer, batches)
 
     def run(self, steps: int) -> float:
         """Seconds that ``steps`` steps took on this rank, started together."""
@@ -90,7 +98,7 @@ def main() -> None:
     world_size = int(os.environ["WORLD_SIZE"])
     if world_size > 1:
         dist.init_process_group("gloo")
-    loop = BareLoop(arguments.model, arguments.batch_size, arguments.image_size)
+    loop = BareLoop.build(arguments.model, arguments.batch_size, arguments.image_size)
     loop.run(arguments.warmup)
     seconds = torch.tensor([loop.run(arguments.steps)], dtype=torch.float64)
     if world_size > 1:

@@ -1,6 +1,8 @@
 """One rank of ``fidelity.py``: alternate blocks of torchscale's timed batches and of the bare loop, in ABBA order.
 
-Two blocks of a pair follow each other within seconds, so that a slow minute of the machine falls on both.
+Two blocks of a pair follow each other within seconds, so that a slow minute of the machine falls on both. Both run the
+same model, optimizer and batches: where memory happens to lie makes one of two equal models of a process up to 1.5 %
+faster for as long as it lives, which would drown what is asked here.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from torchscale.worker.outbox import Outbox
 from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.trainer import Trainer
 
-BATCHES_PER_BLOCK = 4
-STEPS_PER_BATCH = 10
+BATCHES_PER_BLOCK = 1
+STEPS_PER_BATCH = 40
+"""What the stop rule chooses for steps of up to 25 ms."""
 
 
 class Pair:
@@ -77,7 +80,8 @@ def main() -> None:
     )
     with joined_ranks(task) as ranks, tempfile.TemporaryDirectory() as directory:
         trainer = Trainer(task.cell, ranks)
-        bare = bare_loop.BareLoop(arguments.model, arguments.batch_size, arguments.image_size)
+        batches = [trainer.source.next_batch() for _ in range(4)]
+        bare = bare_loop.BareLoop(trainer.model, trainer.optimizer, batches)
         pair = Pair(trainer, bare, Outbox(Path(directory), ranks.rank))
         pair.measure(bare_first=False)  # warm-up
         ratios: list[float] = []
@@ -132,7 +136,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--max-foreign", type=float, default=0.1)
+    parser.add_argument("--max-foreign", type=float, default=0.2)
     return parser.parse_args()
 
 

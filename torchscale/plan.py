@@ -6,10 +6,10 @@ import hashlib
 import itertools
 from dataclasses import dataclass
 
-from torchscale.catalog.models import MODELS, InputKind, OptionValue
+from torchscale.catalog.models import MODELS, InputKind
 from torchscale.errors import MachineError
 from torchscale.schema.cell import Cell, DeviceKind, Measurement
-from torchscale.schema.config import Experiment, ModelChoice
+from torchscale.schema.config import Experiment
 from torchscale.schema.experiment import PlannedCell
 from torchscale.schema.machine import Machine
 
@@ -138,7 +138,7 @@ def _expand(experiment: Experiment, counts: tuple[int, ...]) -> list[Cell]:
     return [
         Cell(
             model=choice.name,
-            model_options=_model_options(experiment, choice),
+            model_options=experiment.options_of(choice),
             batch_size=batch_size,
             scaling=experiment.scaling,
             world_size=count,
@@ -162,15 +162,6 @@ def _expand(experiment: Experiment, counts: tuple[int, ...]) -> list[Cell]:
 def _measurement(experiment: Experiment) -> Measurement:
     fields = set(Measurement.model_fields) - {"epochs"}
     return Measurement(epochs=experiment.training.epochs, **experiment.benchmark.model_dump(include=fields))
-
-
-def _model_options(experiment: Experiment, choice: ModelChoice) -> dict[str, OptionValue]:
-    """Defaults of the catalog, then those shared options that this model takes, then its own."""
-    facts = MODELS.get(choice.name)
-    if facts is None:
-        return {**experiment.model.options, **choice.options}
-    shared = {key: value for key, value in experiment.model.options.items() if key in facts.options}
-    return {**facts.options, **shared, **choice.options}
 
 
 def _skip_reason(cell: Cell, device: DeviceKind, capacity: int, threads: int, machine: Machine) -> str | None:

@@ -253,8 +253,12 @@ class RunFolder:
 
     def _read_record(self, directory: Path, cell: Cell) -> LaunchRecord | None:
         path = directory / "record.json"
-        if not path.exists():
+        try:
+            path.lstat()
+        except FileNotFoundError:
             return None
+        except OSError as error:
+            raise DamagedFileError(f"{path.relative_to(self.path)}: {error.strerror or error}") from error
         record = _read_model(self.path, path, LaunchRecord)
         if record.cell_id != cell.id or f"launch-{record.launch}" != directory.name:
             where = path.relative_to(self.path)
@@ -272,11 +276,13 @@ def _read_model(root: Path, path: Path, model: type[M]) -> M:
     try:
         if not path.resolve().is_relative_to(root.resolve()):
             raise DamagedFileError(f"{where}: a link that leads out of the results directory")
+        if not path.is_file():
+            raise DamagedFileError(f"{where}: not a regular file")  # reading a pipe would wait for ever
         if path.stat().st_size > _MAX_JSON_BYTES:
             raise DamagedFileError(f"{where}: larger than {_MAX_JSON_BYTES >> 20} MiB")
         text = path.read_bytes()
-    except OSError as error:
-        raise DamagedFileError(f"{where}: {error.strerror or error}") from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
+        raise DamagedFileError(f"{where}: {getattr(error, 'strerror', None) or error}") from error
     try:
         return model.model_validate_json(text)
     except ValidationError as error:

@@ -14,7 +14,7 @@ def format_bytes(count: float) -> str:
     """``1536`` → ``1.5 KiB``; binary prefixes, three significant digits."""
     value = float(count)
     for prefix in _BINARY_PREFIXES[:-1]:
-        if abs(value) < 1024:
+        if abs(value) < 1023.5:
             return f"{_significant(value)} {prefix}"
         value /= 1024
     return f"{_significant(value)} {_BINARY_PREFIXES[-1]}"
@@ -22,11 +22,11 @@ def format_bytes(count: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """A short time with its unit: ``220 ms``, ``1.45 s``, ``3 min 20 s``, ``2 h 05 min``."""
-    if seconds < 1e-3:
+    if seconds < 0.9995e-3:  # what rounds to 1 of the next unit is shown in it
         return f"{_significant(seconds * 1e6)} µs"
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{_significant(seconds * 1e3)} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{_significant(seconds)} s"
     whole = round(seconds)
     if whole < 3600:
@@ -61,5 +61,6 @@ def parse_duration(text: str) -> float:
 def _significant(value: float, digits: int = 3) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
+    value = float(f"{value:.{digits - 1}e}") if abs(value) < 10**digits else value  # 9.996 is 10.0, not 10.00
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:.{decimals}f}"

@@ -20,7 +20,7 @@ from torchscale.store import RunFolder
 CONFIG = "models: [resnet50, bert-large]\nbatch_sizes: [64, 128, 256]\ngpu_counts: [1, 2, 4, 8]\ndevice: cpu\n"
 
 
-def torchscale(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def torchscale(directory: Path, *arguments: str, columns: int = 140) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "torchscale", *arguments],
         cwd=directory,
@@ -28,7 +28,7 @@ def torchscale(directory: Path, *arguments: str) -> subprocess.CompletedProcess[
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, "COLUMNS": "140", "NO_COLOR": "1"},
+        env={**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"},
     )
 
 
@@ -121,6 +121,7 @@ def test_config_show_and_schema(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     shown = torchscale(tmp_path, "config", "show", "config.yaml", "--training.precision=amp")
     assert yaml.safe_load(shown.stdout)["training"]["precision"] == ["fp16"]
+    assert "models: [resnet50, bert-large]\n" in shown.stdout
     (tmp_path / "again.yaml").write_text(shown.stdout)
     assert torchscale(tmp_path, "config", "show", "again.yaml").stdout == shown.stdout
     as_json = torchscale(tmp_path, "config", "show", "config.yaml", "--format", "json")
@@ -131,7 +132,10 @@ def test_config_show_and_schema(tmp_path: Path) -> None:
 def test_list(tmp_path: Path) -> None:
     everything = json.loads(torchscale(tmp_path, "list", "--json").stdout)
     assert set(everything) == {"models", "strategies", "precisions", "optimizers", "presets", "hardware"}
-    assert "resnet50" in torchscale(tmp_path, "list", "models").stdout
+    narrow = torchscale(tmp_path, "list", "models", columns=80).stdout
+    assert "25.6 M" in narrow
+    assert narrow.count("sequence_length=") == 5
+    assert "…" not in narrow
 
 
 def test_reports_both_ways_in_every_format(tmp_path: Path, run_folder: Path) -> None:

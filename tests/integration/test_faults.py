@@ -25,7 +25,8 @@ CASES = [
 def test_a_fault_on_one_of_two_ranks(program: Program, fault: str, state: str, reason: str) -> None:
     sick = {"name": "faulty:build", "fault": fault, "rank": 1}
     healthy = {"name": "faulty:build", "fault": "none", "rank": 1}
-    config = program.config(models=[sick, healthy], gpu_counts=[2], launch={"stall_timeout_seconds": 15.0})
+    stall_seconds = 25.0 if fault == "hang" else 300.0
+    config = program.config(models=[sick, healthy], gpu_counts=[2], launch={"stall_timeout_seconds": stall_seconds})
     done = program.run("benchmark", config)
     assert done.returncode == 1, done.stderr
     records = list(program.records().values())

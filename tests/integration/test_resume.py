@@ -135,3 +135,13 @@ def test_two_sweeps_in_one_folder(program: Program) -> None:
     first.communicate(timeout=ENDED_SECONDS)
     assert first.returncode == 130
     assert program.leftovers() == []
+
+
+def test_ctrl_c_before_anything_runs(program: Program) -> None:
+    process = program.start("validate")
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=ENDED_SECONDS)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    assert program.leftovers() == []

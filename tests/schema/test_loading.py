@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torchscale.errors import ConfigError, TorchscaleError, UsageError
 from torchscale.schema.config import Experiment
 from torchscale.schema.loading import load_experiment
+from torchscale.schema.printing import to_json, to_yaml
 
 KNOWN = """\
 experiment_name: "resnet50_scaling_test"
@@ -20,6 +21,7 @@ batch_sizes: [64, 128, 256]     # per GPU
 gpu_counts: [1, 2, 4, 8]        # or: auto
 profiling: {enabled: true, tool: "nsys", trigger: "sync_stall_detection"}
 """
+EDITOR_SCHEMA = Experiment.model_json_schema()
 SMALL = "models: gpt2\nbatch_sizes: 4\n"
 
 
@@ -62,7 +64,7 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
         ("training: {learning_rate: 1e-4}", "1e-4 is text in YAML: write 0.0001 or 1.0e-4"),
         ("gpu_counts: [2, 2]", "gpu_counts: 2 stands twice; each value of an axis is measured once"),
         ("gpu_counts: []", "an axis needs at least one value"),
-        ("gpu_counts: true", "expected a whole number or 'auto', got True"),
+        ("gpu_counts: true", "expected a whole number or 'auto', got true"),
         ("gpu_counts: 010", "expected a whole number or 'auto', got '010'"),
         ("experiment_name: ../x", "must be a plain file name"),
         ("experiment_name: a/b", "must be a plain file name"),
@@ -71,7 +73,26 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
         ("training: 3", "config.yaml:3: training: expected a mapping of keys to values, got 3"),
         ("training: {learning_rate: .inf}", "got '.inf'"),
         ("benchmark: {measure_steps: 3, measure_seconds: 4}", "measure_steps and measure_seconds exclude each other"),
-        ("training: {epochs: 1}\nbenchmark: {measure_steps: 3}", "training.epochs excludes"),
+        ("training: {epochs: 1}\nbenchmark: {measure_steps: 3}", "config.yaml:3: training.epochs: excludes benchmark."),
+        ("benchmark: {preset: [quick]}", "benchmark.preset: expected 'standard' or 'quick', got ['quick']"),
+        ("training: {seed: 1_0e3}", "training.seed: expected a whole number, got '1_0e3'"),
+        ("training: {seed: 1e300}", "training.seed: expected a whole number, got '1e300'"),
+        (f"training: {{seed: {'9' * 30}}}", "config.yaml:3: 999999999999999999999999… is too large a number"),
+        ("training:", "training: expected a mapping of keys to values, got null; leave the key out"),
+        ("seed: 3", "config.yaml:3: seed: unknown key; did you mean 'training.seed'?"),
+        ("benchmark: {timeout_seconds: 3}", "timeout_seconds: unknown key; did you mean 'launch.timeout_seconds'?"),
+        ("Training: {}", "config.yaml:3: Training: unknown key; did you mean 'training'?"),
+        ("gpu_counts: 1,2", "got '1,2'; a list is written [1, 2]"),
+        ("experiment_name: 2024", "expected text, got 2024; in quotes it is text: '2024'"),
+        ('experiment_name: "x\\n"', "experiment_name: must be a plain file name"),
+        ("experiment_name: 'x '", "experiment_name: must be a plain file name"),
+        ('experiment_name: "\\UFFFFFFFF"', "config.yaml:3: not valid YAML: an escape or a number out of range"),
+        ("experiment_name: \x1b[31m", "config.yaml:3: not valid YAML: character U+001B is not text"),
+        ('launch: {env: {A: "\\ud800"}}', "config.yaml:3: launch.env.A: holds half of a surrogate pair"),
+        ('launch: {env: {"A\\n": x}}', "'A\\n' is not an environment variable"),
+        ('"\\ud83d": 1', "config.yaml:3: \\ud83d: holds half of a surrogate pair"),
+        ('"\\e[31m\\n": 1', "config.yaml:3: \\x1b[31m\\n: unknown key"),
+        ("launch:\n\tdevices: auto", "config.yaml:4:1: not valid YAML: a tab cannot indent; use spaces"),
         ("launch: {env: {A B: x}}", "'A B' is not an environment variable"),
         ("launch: {env: {A: 3}}", "launch.env.A: expected text, got 3"),
         ("model: {options: {image_size: 3}}", "model.options.image_size: no model here takes the option 'image_size'"),
@@ -96,6 +117,39 @@ def test_all_mistakes_are_told_at_once_in_the_files_order(tmp_path: Path) -> Non
         "config.yaml:2: batch_sizes[1]: expected a whole number, got 'x'",
         "config.yaml:4: training.seed: expected a number of at least 0, got -1",
     ]
+
+
+def test_models_that_would_be_measured_twice_or_not_at_all(tmp_path: Path) -> None:
+    twice = "models: [gpt2, {name: gpt2, sequence_length: 1024}]\nbatch_sizes: 4\n"
+    assert complaint(tmp_path, twice) == "config.yaml:1: models[1]: builds the same as models[0]; keep one"
+    same = "models: [{name: a:b, x: 1, y: 2}, {name: a:b, y: 2, x: 1}]\nbatch_sizes: 4\n"
+    assert "stands twice" in complaint(tmp_path, same)
+    options = 'models: [{name: gpt2, "a.b": 1, "²": 2}, resnet5]\nbatch_sizes: 4\n'
+    assert complaint(tmp_path, options.replace(", resnet5", "")).splitlines() == [
+        "config.yaml:1: models[0].a.b: no model here takes the option 'a.b'; known: sequence_length",
+        "config.yaml:1: models[0].²: no model here takes the option '²'; known: sequence_length",
+    ]
+    assert "models[0]: expected a model's name, or a mapping" in complaint(tmp_path, "models: [5]\nbatch_sizes: 4\n")
+
+
+def test_keys_that_stand_twice_are_told_with_all_else(tmp_path: Path) -> None:
+    text = complaint(tmp_path, "models: gpt2\nbatch_sizes: 0\nfoo: 1\nmodels: gpt2\n")
+    assert text.splitlines() == [
+        "config.yaml:2: batch_sizes: expected a number of at least 1, got 0",
+        "config.yaml:3: foo: unknown key",
+        "config.yaml:4: models: stands twice (first in line 1); keep one",
+    ]
+
+
+def test_a_flood_of_mistakes_is_cut(tmp_path: Path) -> None:
+    lines = complaint(tmp_path, SMALL + "".join(f"key{number}: 1\n" for number in range(2000))).splitlines()
+    assert len(lines) == 51
+    assert lines[-1] == "… and 1,950 more"
+
+
+def test_an_endless_file_is_not_read_to_its_end() -> None:
+    with pytest.raises(ConfigError, match="larger than"):
+        load_experiment(Path("/dev/zero"))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +178,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_json_mistakes_are_told_with_their_line(tmp_path: Path) -> None:
     assert "config.json:1:12" in complaint(tmp_path, '{"models": , 3}', name="config.json")
-    assert "stands twice" in complaint(tmp_path, '{"models": "gpt2", "models": "gpt2"}', name="config.json")
+    text = complaint(tmp_path, '{"models": "gpt2",\n"batch_sizes": 4,\n"models": "gpt2"}', name="config.json")
+    assert text == "config.json:3: models: stands twice (first in line 1); keep one"
+    deep = '{"models": ' + "[" * 900 + "]" * 900 + "}"
+    assert complaint(tmp_path, deep, name="config.json") == "config.json:1: nested more than 20 deep"
+    large = '{"models": "gpt2", "batch_sizes": ' + "9" * 4000 + "}"
+    assert "is too large a number" in complaint(tmp_path, large, name="config.json")
     text = complaint(tmp_path, '{"models": "gpt2",\n\t"batch_sizes": 0}', name="config.json")
     assert text == "config.json:2: batch_sizes: expected a number of at least 1, got 0"
 
@@ -162,10 +221,28 @@ def test_overrides_come_after_the_file_and_before_validation(tmp_path: Path) -> 
         ("--batch_sizes.x=1", "batch_sizes is not a mapping of keys"),
         ("--batch_sizes=[1,x]", "--batch_sizes=[1,x]: batch_sizes[1]: expected a whole number, got 'x'"),
         ("stray", "unexpected argument 'stray'"),
+        ("--seed=3", "--seed: no such option or config key; did you mean '--training.seed'?"),
+        ("--trainin.seed=3", "--trainin.seed=3: trainin: unknown key; did you mean 'training'?"),
+        ("--batch_sizes=64,128", "got '64,128'; a list is written [64, 128]"),
+        ("--models=resnet50,gpt2", "unknown model 'resnet50,gpt2'; a list is written [resnet50, gpt2]"),
+        ("--training.seed=x\ny", "--training.seed=x\\ny: expected a whole number, got 'x y'"),
     ],
 )
 def test_a_wrong_override_is_told_by_itself(tmp_path: Path, override: str, told: str) -> None:
     assert told in complaint(tmp_path, SMALL, override)
+
+
+def test_of_two_overrides_of_a_key_the_last_counts(tmp_path: Path) -> None:
+    assert load(tmp_path, SMALL, "--training.seed=-1", "--training.seed=2").training.seed == 2
+    told = complaint(tmp_path, SMALL, "--training.seed=2", "--training.seed=-1")
+    assert told == "--training.seed=-1: expected a number of at least 0, got -1"
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"), [("4", "4"), ("", ""), ("'4'", "4"), ("true", "true"), ("a:b [", "a:b ["), ("1.50", "1.50")]
+)
+def test_an_environment_variable_on_the_command_line_is_text(tmp_path: Path, typed: str, value: str) -> None:
+    assert load(tmp_path, SMALL, f"--launch.env.A={typed}").launch.env == {"A": value}
 
 
 def test_a_preset_fills_only_what_is_not_written(tmp_path: Path) -> None:
@@ -236,7 +313,58 @@ def test_the_schema_for_editors_refuses_what_the_reader_refuses(tmp_path: Path, 
         jsonschema.validate(content, Experiment.model_json_schema())
 
 
-def test_what_config_show_prints_loads_to_the_same(tmp_path: Path) -> None:
-    experiment = load(tmp_path, KNOWN, "--training.precision=[amp,bf16]", "--benchmark.preset=quick")
-    printed = yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, default_flow_style=None)
-    assert load(tmp_path, printed, name="again.yaml") == experiment
+option_values = st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+own_models = st.dictionaries(texts.filter(lambda key: key != "name"), option_values | texts, max_size=3).map(
+    lambda options: {**options, "name": "pkg.mod:build"}
+)
+
+
+def axis(*values: object) -> st.SearchStrategy[object]:
+    """One value or a list of different ones."""
+    return st.sampled_from(values) | st.lists(st.sampled_from(values), min_size=1, unique=True)
+
+
+configs = st.fixed_dictionaries(
+    {
+        "models": axis("resnet50", "gpt2", "tiny-bert") | own_models,
+        "batch_sizes": st.integers(1, 512) | st.lists(st.integers(1, 512), min_size=1, max_size=3, unique=True),
+    },
+    optional={
+        "experiment_name": st.from_regex(r"\A[A-Za-z0-9]{1,8}\Z") | st.sampled_from(["null", "1e3", "0x1F", "yes"]),
+        "gpu_counts": axis(1, 2, 8) | st.just("auto"),
+        "training": st.fixed_dictionaries(
+            {},
+            optional={
+                "precision": axis("fp32", "tf32", "amp", "bf16"),
+                "learning_rate": st.floats(0, 1e30, exclude_min=True),
+                "epochs": st.none() | st.integers(1, 9),
+            },
+        ),
+        "model": st.fixed_dictionaries({}, optional={"channels_last": axis(True, False)}),
+        "benchmark": st.fixed_dictionaries(
+            {"preset": st.sampled_from(["quick", "standard"])}, optional={"max_seconds": st.floats(1e-9, 1e9)}
+        ),
+        "launch": st.fixed_dictionaries(
+            {},
+            optional={
+                "devices": st.just("auto") | st.lists(st.integers(0, 9), min_size=1, unique=True),
+                "env": st.dictionaries(
+                    st.from_regex(r"\A[A-Z_]{1,5}\Z"),
+                    texts.filter(lambda text: "\0" not in text) | st.sampled_from(["-.5", ".5", "010", "~", "&a", "*"]),
+                    max_size=3,
+                ),
+            },
+        ),
+    },
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(configs)
+def test_what_config_show_prints_loads_to_the_same(tmp_path: Path, content: dict[str, object]) -> None:
+    experiment = load(tmp_path, json.dumps(content), name="config.json")
+    jsonschema.Draft202012Validator(EDITOR_SCHEMA).validate(content)
+    for name, printed in (("again.yaml", to_yaml(experiment)), ("again.json", to_json(experiment))):
+        assert load(tmp_path, printed, name=name) == experiment
+        jsonschema.Draft202012Validator(EDITOR_SCHEMA).validate(json.loads(to_json(experiment)))

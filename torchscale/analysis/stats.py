@@ -65,15 +65,18 @@ def digest(values: Sequence[float]) -> Digest:
         raise ValueError("an empty series has no digest")
     series = np.asarray(values, dtype=float)
     p50, p95, p99 = (float(quantile) for quantile in np.quantile(series, (0.5, 0.95, 0.99)))
-    counts, edges = np.histogram(series, bins=min(_HISTOGRAM_BINS, max(1, len(series))))
+    lowest, highest = float(series.min()), float(series.max())
+    # Values that differ by less than bins can resolve (a constant series) make one bar around them.
+    bins = min(_HISTOGRAM_BINS, len(series)) if highest - lowest > 1e-9 * highest else 1
+    counts, edges = np.histogram(series, bins=bins)
     return Digest(
         count=len(series),
         mean=float(series.mean()),
-        minimum=float(series.min()),
+        minimum=lowest,
         p50=p50,
         p95=p95,
         p99=p99,
-        maximum=float(series.max()),
+        maximum=highest,
         edges=tuple(float(edge) for edge in edges),
         histogram=tuple(int(count) for count in counts),
     )

@@ -82,7 +82,7 @@ def _models() -> Rows:
         {
             "name": facts.name,
             "meaning": facts.title,
-            "parameters": f"{facts.parameters / 1e6:.1f} M parameters",
+            "parameters": f"{facts.parameters / 1e6:.1f} M",
             "options": " ".join(f"{key}={value}" for key, value in facts.options.items()),
         }
         for facts in MODELS.values()
@@ -119,10 +119,17 @@ def _print(title: str, rows: Rows) -> None:
     from rich.markup import escape  # noqa: PLC0415 - `--help` does not need it
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", show_header=False)
+    table = Table(
+        box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", show_header=title == "models"
+    )
     for column in rows[0]:
+        number = column == "parameters"
         table.add_column(
-            justify="right" if column == "parameters" else "left", no_wrap=column in ("name", "parameters")
+            "" if column in ("name", "meaning") else column,
+            justify="right" if number else "left",
+            no_wrap=column in ("name", "parameters"),
+            overflow="fold",
+            header_style="dim",
         )
     for row in rows:
         table.add_row(*(escape(text) for text in row.values()))

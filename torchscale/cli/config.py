@@ -32,14 +32,10 @@ def show(
 
     [cyan]torchscale config show my_matrix.yaml --training.precision=bf16[/cyan]
     """
-    import yaml  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.schema.printing import to_json, to_yaml  # noqa: PLC0415 - `--help` does not need it
 
     experiment = load_config(context, config)
-    content = experiment.model_dump(mode="json")
-    if style is Format.JSON:
-        typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
-    else:
-        typer.echo(yaml.safe_dump(content, sort_keys=False, default_flow_style=None, allow_unicode=True), nl=False)
+    typer.echo(to_json(experiment) if style is Format.JSON else to_yaml(experiment), nl=False)
 
 
 @app.command("schema")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from torchscale.analysis.results import CellSummary
 from torchscale.catalog.models import model_title
-from torchscale.cli.output import is_quiet, message_console
+from torchscale.cli.output import detail, is_quiet, message_console
 from torchscale.schema.cell import Cell, DeviceKind
 from torchscale.schema.progress import Progress as LaunchProgress
 from torchscale.schema.record import LaunchRecord, State
@@ -66,6 +67,7 @@ class _Plain(_Silent):
     def launch_finished(self, cell: Cell, record: LaunchRecord, summary: CellSummary) -> None:
         """The line."""
         self._done += 1
+        detail(shlex.join(record.command))
         counter = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
         running = running_words(cell, self._device, record.launch, self._repeats)
         style = "" if record.state is State.OK else "red"

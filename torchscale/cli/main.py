@@ -5,7 +5,10 @@ Nothing here imports pandas, plotly or torch; each command imports what it needs
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -56,13 +59,27 @@ app.add_typer(config.app, name="config")
 app.command("list")(catalog.list_names)
 
 
+class _Interrupted(BaseException):
+    """Ctrl-C or TERM. Not a KeyboardInterrupt: click would turn that into exit code 1."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise _Interrupted
+
+
 def main() -> None:
     """Run the program and leave with its exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
-        code = app(standalone_mode=True)
+        app()
     except TorchscaleError as error:
         print_error(error)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except _Interrupted:
         sys.exit(ExitCode.INTERRUPTED)
-    sys.exit(code)
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; nothing is left to say, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.FAILED)

@@ -7,7 +7,7 @@ import math
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +30,11 @@ from torchscale.schema.record import (
 
 _LOG_TAIL_CHARACTERS = 6000
 _TORCHRUN_FAILURE = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d+)")
+_TORCHRUN_SIGNAL = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 _STACK_TOP = re.compile(r'(?:Current thread|Thread) 0x[0-9a-f]+[^\n]*\n  File "([^"]+)", line (\d+) in (\S+)')
+_SECONDARY_SIGNALS = {signal.SIGTERM, signal.SIGABRT}
+"""What can follow from another rank's end: torchrun sends TERM to the others, NCCL's watchdog aborts. Only without
+another cause are they one."""
 _UNCAUGHT_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 
 M = TypeVar("M", bound=BaseModel)
@@ -87,6 +91,7 @@ def collect_launch(
 ) -> LaunchRecord:
     """The record of a launch that has ended. Removes the step files if the task does not keep them."""
     log = tail(directory / "torchrun.log", 64 * 1024)
+    ending = _with_signal(ending, log)
     evidence = Evidence(
         ending,
         task.cell.world_size,
@@ -120,6 +125,14 @@ def collect_launch(
         epochs=tuple(_read_lines(directory / "epochs.jsonl", EpochSample)),
         log_tail="" if state is State.OK else _log_tail(directory, log, task.cell.world_size),
     )
+
+
+def _with_signal(ending: Ending, log: str) -> Ending:
+    """torchrun that was asked to end (by a batch system, say) exits with 1 and tells the signal in its log alone."""
+    told = _TORCHRUN_SIGNAL.search(log)
+    if ending.kind is not EndingKind.FINISHED or told is None:
+        return ending
+    return replace(ending, exit_code=-int(told[1]))
 
 
 def classify(evidence: Evidence) -> tuple[State, str]:
@@ -159,15 +172,14 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
     silent = _silent_ranks(evidence)
     signals = {rank: -code for rank in silent if (code := evidence.exit_codes.get(rank, 0)) < 0}
     for rank, number in signals.items():
-        if number != signal.SIGTERM:
+        if number not in _SECONDARY_SIGNALS:
             return _judge_signal(rank, number, evidence.oom_kills)
     for failure in evidence.failures:
         if failure.kind is FailureKind.ERROR:
             return State.CRASHED, f"rank {failure.rank}: {failure.type}: {_first_line(failure.message)}"
         if failure.kind is FailureKind.LEFT_EARLY:
             return _judge_departure(evidence, silent)
-    # torchrun itself ends the other ranks with TERM once one has failed: only without another cause is it one.
-    for rank, number in signals.items():
+    for rank, number in sorted(signals.items(), key=lambda item: item[1] == signal.SIGTERM):
         return _judge_signal(rank, number, evidence.oom_kills)
     for rank in silent:
         if (code := evidence.exit_codes.get(rank, 0)) > 0:
@@ -178,9 +190,10 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
 def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, str]:
     """No error and no signal of a rank explains the end."""
     code = evidence.ending.exit_code
-    if code is not None and code < 0 and not evidence.failures:
+    left_early = [failure.rank for failure in evidence.failures if failure.kind is FailureKind.LEFT_EARLY]
+    if code is not None and code < 0 and not left_early:
         return State.KILLED, f"torchrun was ended by {_signal_name(-code)}"
-    left = [failure.rank for failure in evidence.failures if failure.kind is FailureKind.LEFT_EARLY] or silent
+    left = left_early or silent
     if not left:
         first = evidence.failures[0]
         return State.CRASHED, f"rank {first.rank}: {first.type}: {_first_line(first.message)}"

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.launch.process import run_bounded
-from torchscale.schema.environment import Environment, redact_argument
+from torchscale.schema.environment import Environment, redact_arguments
 from torchscale.schema.machine import Machine
 
 _PROBE_SECONDS = 120.0
@@ -73,7 +73,7 @@ def detect_gpus() -> list[tuple[int, int]]:
 
 def _command() -> tuple[str, ...]:
     """The command line, secrets in overrides redacted."""
-    return ("torchscale", *(redact_argument(argument) for argument in sys.argv[1:]))
+    return ("torchscale", *redact_arguments(sys.argv[1:]))
 
 
 def _quota(path: Path) -> int | None:

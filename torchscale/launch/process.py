@@ -103,9 +103,10 @@ def end_family(
         _signal_all(family, signal.SIGTERM)
         psutil.wait_procs(family, timeout=grace_seconds)
         family = _find_family(token, root_pid)
-    if family:
+    deadline = time.monotonic() + KILL_GRACE_SECONDS
+    while family and time.monotonic() < deadline:  # again: a child may have been born between the look and the signal
         _signal_all(family, signal.SIGKILL)
-        psutil.wait_procs(family, timeout=KILL_GRACE_SECONDS)
+        psutil.wait_procs(family, timeout=max(0.0, deadline - time.monotonic()))
         family = _find_family(token, root_pid)
     return tuple(f"pid {process.pid} ({_name(process)})" for process in family)
 

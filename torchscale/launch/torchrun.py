@@ -127,7 +127,8 @@ def worker_environment(task: LaunchTask, extra: Mapping[str, str]) -> dict[str, 
     """Variables of the ranks: this process's, the thread share, no network for model hubs, then the user's own."""
     threads = str(task.threads_per_rank)
     environment = {
-        **os.environ,
+        # torchrun takes PET_* as options (training operators set them in pods), and ours are all on its command line.
+        **{name: value for name, value in os.environ.items() if not name.startswith("PET_")},
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "HF_HUB_OFFLINE": "1",

@@ -75,7 +75,9 @@ class Cell(Frozen):
         """Readable and stable: ``resnet50-b64-n4-fp32-ddp-1a2b3c4d``; ends in a hash of the whole content."""
         content = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()[:8]
-        name = "".join(char if char.isalnum() or char in "._-" else "-" for char in self.model).strip(".-")[:60]
+        # Bytes, not characters, bound a file name: letters of other scripts go, the hash still tells models apart.
+        plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in self.model)
+        name = plain.strip(".-")[:60] or "model"
         batch = f"b{self.batch_size}" if self.scaling == "weak" else f"g{self.batch_size}"
         return f"{name}-{batch}-n{self.world_size}-{self.precision}-{self.strategy}-{digest}"
 

@@ -6,6 +6,7 @@ The YAML reader and the wording of errors live in :mod:`torchscale.schema.loadin
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -29,8 +30,8 @@ DeviceRequest = Literal["auto", "cuda", "cpu"]
 Scaling = Literal["weak", "strong"]
 Preset = Literal["standard", "quick"]
 
-_SAFE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,99}$")
-_ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_SAFE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._ -]{0,98}[A-Za-z0-9._-])?")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 T = TypeVar("T")
 
@@ -40,11 +41,13 @@ def _as_axis(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
     items = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not items:
         raise ValueError("an axis needs at least one value")
-    seen: list[Any] = []
+    seen: set[str] = set()
     for item in items:
-        if any(item == other and type(item) is type(other) for other in seen):
-            raise ValueError(f"{item!r} stands twice; each value of an axis is measured once")
-        seen.append(item)
+        same = repr(sorted(item.items(), key=repr) if isinstance(item, dict) else item)
+        if same in seen:
+            written = item["name"] if isinstance(item, dict) and list(item) == ["name"] else item
+            raise ValueError(f"{written!r} stands twice; each value of an axis is measured once")
+        seen.add(same)
     return items
 
 
@@ -134,7 +137,9 @@ class ModelSettings(Section):
     """What holds for every model."""
 
     channels_last: Axis[bool] = Field((False,), description="NHWC memory format for image models; an axis.")
-    compile: Axis[bool] = Field((False,), description="torch.compile the model, timed apart; an axis.")
+    compile: Axis[bool] = Field(
+        (False,), description="torch.compile the model; its time is in the first step's, kept apart."
+    )
     options: dict[str, OptionValue] = Field(
         default_factory=dict,
         description="Options for every model that takes them: image_size, num_classes, sequence_length.",
@@ -212,9 +217,8 @@ class Benchmark(Section):
     @model_validator(mode="before")
     @classmethod
     def _apply_preset(cls, data: Any) -> Any:  # noqa: ANN401 - raw input from YAML
-        if isinstance(data, dict) and data.get("preset") in PRESETS:
-            return {**PRESETS[data["preset"]], **data}
-        return data
+        preset = data.get("preset") if isinstance(data, dict) else None
+        return {**PRESETS[preset], **data} if isinstance(preset, str) and preset in PRESETS else data
 
     @model_validator(mode="after")
     def _one_bound(self) -> Benchmark:
@@ -242,7 +246,7 @@ class Launch(Section):
     @classmethod
     def _env_names(cls, env: dict[str, str]) -> dict[str, str]:
         for name, value in env.items():
-            if not _ENV_NAME.match(name) or "\0" in value:
+            if not _ENV_NAME.fullmatch(name) or "\0" in value:
                 raise ValueError(f"{name!r} is not an environment variable that can be set")
         return env
 
@@ -291,45 +295,67 @@ class Experiment(Section):
     @field_validator("experiment_name")
     @classmethod
     def _safe_name(cls, name: str) -> str:
-        if not _SAFE_NAME.match(name) or ".." in name:
+        if not _SAFE_NAME.fullmatch(name) or ".." in name:
             raise ValueError("must be a plain file name: letters, digits, '.', '_', '-' and spaces, at most 100")
         return name
 
     @model_validator(mode="after")
     def _options_fit(self) -> Experiment:
         """Every option must be one that a model of this experiment takes, and of the default's type."""
+        problems: dict[tuple[str | int, ...], str] = {}
         for index, choice in enumerate(self.models):
-            facts = MODELS.get(choice.name)
-            if facts is None:
-                continue
-            for key, value in choice.options.items():
-                _check_option(f"models[{index}].{key}", value, facts.options)
+            if choice.name in MODELS:
+                for key, value in choice.options.items():
+                    problems["models", index, key] = _option_problem(key, value, MODELS[choice.name].options)
         takers = [MODELS[choice.name].options for choice in self.models if choice.name in MODELS]
         if len(takers) == len(self.models):
             known = {key: default for options in takers for key, default in options.items()}
             for key, value in self.model.options.items():
-                _check_option(f"model.options.{key}", value, known)
+                problems["model", "options", key] = _option_problem(key, value, known)
+        if any(problems.values()):
+            raise KeyProblems({path: text for path, text in problems.items() if text})
+        return self
+
+    @model_validator(mode="after")
+    def _no_model_twice(self) -> Experiment:
+        """Two entries that build the same would be one cell twice."""
+        seen: dict[str, int] = {}
+        for index, choice in enumerate(self.models):
+            same = repr((choice.name, sorted(self.options_of(choice).items())))
+            if same in seen:
+                raise KeyProblems({("models", index): f"builds the same as models[{seen[same]}]; keep one"})
+            seen[same] = index
         return self
 
     @model_validator(mode="after")
     def _one_bound(self) -> Experiment:
         if self.training.epochs is not None and (self.benchmark.measure_steps or self.benchmark.measure_seconds):
-            raise ValueError("training.epochs excludes benchmark.measure_steps and measure_seconds; keep one")
+            text = "excludes benchmark.measure_steps and benchmark.measure_seconds; keep one"
+            raise KeyProblems({("training", "epochs"): text})
         return self
 
+    def options_of(self, choice: ModelChoice) -> dict[str, OptionValue]:
+        """Defaults of the catalog, then those shared options that this model takes, then its own."""
+        facts = MODELS.get(choice.name)
+        if facts is None:
+            return {**self.model.options, **choice.options}
+        shared = {key: value for key, value in self.model.options.items() if key in facts.options}
+        return {**facts.options, **shared, **choice.options}
 
-class OptionError(ValueError):
-    """A model option that no model takes or of the wrong type; carries the key for the error message."""
 
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(message)
-        self.key = key
+class KeyProblems(ValueError):
+    """Mistakes that only the whole config shows, each by the path of the key that it is about."""
+
+    def __init__(self, problems: Mapping[tuple[str | int, ...], str]) -> None:
+        super().__init__("; ".join(problems.values()))
+        self.problems = problems
 
 
-def _check_option(key: str, value: OptionValue, known: Any) -> None:  # noqa: ANN401 - a read-only mapping
-    name = key.rpartition(".")[2]
+def _option_problem(name: str, value: OptionValue, known: Mapping[str, OptionValue]) -> str:
+    """What is wrong with a model's option; empty if nothing is."""
     if name not in known:
-        raise OptionError(key, f"no model here takes the option {name!r}; known: {', '.join(sorted(known))}")
+        return f"no model here takes the option {name!r}; known: {', '.join(sorted(known))}"
     default = known[name]
     if type(value) is not type(default) or (isinstance(value, int) and value < 1):
-        raise OptionError(key, f"expected a positive {type(default).__name__} such as {default}, got {value!r}")
+        return f"expected a positive whole number such as {default}"
+    return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from torchscale.schema.cell import DeviceKind
 
 REDACTED = "<redacted>"
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|PRIVATE|(^|_)(KEY|PWD)|KEY$", re.IGNORECASE)
-_URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+_URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s]+(?=@)")
 _RELEVANT_NAME = re.compile(
     r"^(NCCL|CUDA|CUDNN|CUBLAS|NVIDIA|TORCH(?!SCALE_)|PYTORCH|OMP|MKL|KMP|GLOO|UCX|FI|MASTER|SLURM_JOB|SLURM_N|LD_PRELOAD)"
 )
@@ -23,10 +23,23 @@ def redact(name: str, value: str) -> str:
     return REDACTED if _SECRET_NAME.search(name) else _URL_CREDENTIALS.sub(REDACTED, value)
 
 
-def redact_argument(argument: str) -> str:
-    """A command-line argument with the value of ``--some.SECRET=value`` redacted."""
-    name, equals, value = argument.partition("=")
-    return f"{name}={redact(name, value)}" if equals else redact("", argument)
+def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
+    """A command line without secrets: the values of ``--some.SECRET=value`` and ``--some.SECRET value``, and whole
+    mappings (``--launch.env={SECRET: value}``) in which a name says so."""
+    shown = []
+    name = ""
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if equals:
+            shown.append(f"{option}={_redact_value(option, value)}")
+        else:
+            shown.append(_redact_value("" if argument.startswith("-") else name, argument))
+        name = argument if argument.startswith("--") and not equals else ""
+    return tuple(shown)
+
+
+def _redact_value(name: str, value: str) -> str:
+    return REDACTED if "{" in value and _SECRET_NAME.search(value) else redact(name, value)
 
 
 def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
-from typing import Any, get_args
+from collections.abc import Collection, Iterable
+from functools import cache
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from torchscale.catalog.models import MODELS
-from torchscale.schema.config import Experiment, OptionError
+from torchscale.schema.config import Experiment, KeyProblems
 from torchscale.schema.strict_yaml import Data, Path
 
-_NUMBER_AS_TEXT = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9]*)?[eE][-+]?[0-9]+$")
+_NUMBER_AS_TEXT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]{1,2}")
+_LIST_AS_TEXT = re.compile(r"[\w.:-]+([, ]+[\w.:-]+)+")
 _EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -31,26 +33,56 @@ _MAX_VALUE_CHARACTERS = 60
 
 def explain(error: ValidationError, data: Data) -> list[tuple[Path, str]]:
     """Path and sentence of every problem, one per path."""
+    found: list[tuple[Path, str]] = []
     grouped: dict[Path, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
-        grouped.setdefault(_true_path(details, data), []).append(details)
-    return [
-        (path, _sentence(path, details, data))
-        for path, details in grouped.items()
-        if not _is_other_reading(path, details, grouped)
-    ]
+        raised = details.get("ctx", {}).get("error")
+        if isinstance(raised, KeyProblems):
+            found += [(path, _with_value(text, value_at(data, path))) for path, text in raised.problems.items()]
+        else:
+            grouped.setdefault(_true_path(details, data), []).append(details)
+    inner = {path[:end] for path in grouped for end in range(len(path))}
+    for path, group in grouped.items():
+        # A list that may also be written as a word fails as both; only its wrong item is worth telling.
+        if path not in inner or any(details["type"] != "literal_error" for details in group):
+            found.append((path, _sentence(path, group, data)))
+    return found
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    """``; did you mean 'x'?`` or nothing. Capitals, ``-`` and ``_`` make no difference."""
+    folded = {_folded(name): name for name in known}
+    near = difflib.get_close_matches(_folded(word), folded, n=1, cutoff=0.6)
+    return f"; did you mean {folded[near[0]]!r}?" if near else ""
+
+
+def nearest_key(key: str, siblings: Collection[str]) -> str:
+    """Suggests the place where a key of that name belongs, or a key beside it that looks alike."""
+    for dotted in dotted_keys():
+        name = dotted.rpartition(".")[2]
+        if _folded(name) == _folded(key) and name not in siblings:
+            return f"; did you mean {dotted!r}?"
+    return did_you_mean(key, siblings)
 
 
 def shown(value: object) -> str:
-    """A value as it may stand in a one-line message."""
-    text = repr(value)
+    """A value as a config writes it, cut to fit a one-line message."""
+    text = _written(value)
     return text if len(text) <= _MAX_VALUE_CHARACTERS else text[: _MAX_VALUE_CHARACTERS - 1] + "…"
+
+
+def _written(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_written(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_written, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)
+
+
+def _folded(word: str) -> str:
+    return word.casefold().replace("_", "-")
 
 
 def keys_of(path: Path) -> list[str]:
@@ -75,17 +107,8 @@ def value_at(data: Data, path: Path) -> Data:
     return data
 
 
-def _is_other_reading(path: Path, group: list[ErrorDetails], grouped: dict[Path, list[ErrorDetails]]) -> bool:
-    """Whether it only says that a list is not the word which may stand instead, while an item of it is wrong."""
-    deeper = any(len(other) > len(path) and other[: len(path)] == path for other in grouped)
-    return deeper and all(details["type"] == "literal_error" for details in group)
-
-
 def _true_path(details: ErrorDetails, data: Data) -> Path:
     """The path in the user's data: pydantic's, without the labels of unions and of single values read as axes."""
-    raised = details.get("ctx", {}).get("error")
-    if isinstance(raised, OptionError):
-        return _parse_path(raised.key)
     path: list[str | int] = []
     here = data
     for position, part in enumerate(details["loc"]):
@@ -100,37 +123,53 @@ def _true_path(details: ErrorDetails, data: Data) -> Path:
     return tuple(path)
 
 
-def _parse_path(text: str) -> Path:
-    return tuple(int(part) if part.isdigit() else part for part in re.split(r"[.\[\]]+", text) if part)
-
-
 def _sentence(path: Path, group: list[ErrorDetails], data: Data) -> str:
     value = value_at(data, path)
     for details in group:
         kind, context = details["type"], details.get("ctx", {})
         if kind == "extra_forbidden":
-            return f"unknown key{did_you_mean(str(path[-1]), keys_of(path[:-1]))}"
+            return f"unknown key{nearest_key(str(path[-1]), keys_of(path[:-1]))}"
         if kind == "missing":
             return "this key is required"
         if kind == "value_error":
             return _value_error(str(context.get("error")), value)
-    expected = " or ".join(dict.fromkeys(_expectation(details) for details in group))
-    hint = ""
-    if isinstance(value, str):
-        literals = [text for details in group for text in _literals(details)]
-        hint = did_you_mean(value, literals)
-        if _NUMBER_AS_TEXT.match(value):
-            plain = f"{float(value):.0f}" if "whole" in expected else f"{float(value):g} or {_with_point(value)}"
-            hint = f"; {value} is text in YAML: write {plain}"
-    return f"expected {expected}, got {shown(value)}{hint}"
+    if path[:1] == ("models",) and any(details["type"] == "model_type" for details in group):
+        return f"expected a model's name, or a mapping {{name: …, option: …}}, got {shown(value)}"
+    kinds = list(dict.fromkeys(_expectation(details) for details in group))
+    expected = " or ".join(kind for kind in kinds if kind != "a whole number" or "a number" not in kinds)
+    return f"expected {expected}, got {shown(value)}{_hint(value, expected, group)}"
+
+
+def _hint(value: Data, expected: str, group: list[ErrorDetails]) -> str:
+    """What to write instead, where it can be told from what stands there."""
+    if value is None:
+        return "; leave the key out, or give it a value"
+    if not isinstance(value, str):
+        return f"; in quotes it is text: '{value}'" if expected == "text" and type(value) in (int, float) else ""
+    if _NUMBER_AS_TEXT.fullmatch(value) and "number" in expected:
+        plain = f"{float(value):.0f}" if "whole" in expected else f"{float(value):g} or {_with_point(value)}"
+        return f"; {value} is text in YAML: write {plain}"
+    near = did_you_mean(value, [text for details in group for text in _literals(details)])
+    return near or _as_list(value)
+
+
+def _as_list(value: str) -> str:
+    """For ``64,128``, which a shell or YAML takes for one word."""
+    if len(value) > _MAX_VALUE_CHARACTERS or not _LIST_AS_TEXT.fullmatch(value):
+        return ""
+    return f"; a list is written [{', '.join(re.split(r'[, ]+', value))}]"
 
 
 def _value_error(text: str, value: Data) -> str:
     if text == "unknown model":
         name = value["name"] if isinstance(value, dict) else value
-        near = did_you_mean(str(name), MODELS)
+        near = _as_list(str(name)) or did_you_mean(str(name), MODELS)
         return f"unknown model {shown(name)}{near or '; see `torchscale list models`, or name package.module:function'}"
     return text if shown(value) in text or isinstance(value, dict) else f"{text}; got {shown(value)}"
+
+
+def _with_value(text: str, value: Data) -> str:
+    return f"{text}, got {shown(value)}" if text.startswith("expected") else text
 
 
 def _expectation(details: ErrorDetails) -> str:
@@ -143,7 +182,7 @@ def _expectation(details: ErrorDetails) -> str:
     }
     if kind in bounds:
         key, words = bounds[kind]
-        return f"{words} {context[key]}"
+        return f"{words} {context[key]:g}" if isinstance(context[key], float) else f"{words} {context[key]}"
     if kind == "literal_error":
         return str(context["expected"])
     return _EXPECTED.get(kind, details["msg"])
@@ -162,13 +201,13 @@ def _with_point(number: str) -> str:
     return f"{mantissa}e{exponent if exponent[:1] in '+-' else '+' + exponent}"
 
 
-def spelled_sections() -> list[str]:
-    """Every dotted key there is, for suggestions."""
+@cache
+def dotted_keys() -> tuple[str, ...]:
+    """Every key there is, ``training.seed`` and the like, for suggestions."""
     found = []
     for name, field in Experiment.model_fields.items():
         found.append(name)
-        annotation = field.annotation
-        for candidate in (annotation, *get_args(annotation)):
-            if isinstance(candidate, type) and issubclass(candidate, BaseModel) and name != "models":
-                found += [f"{name}.{key}" for key in candidate.model_fields]
-    return found
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            found += [f"{name}.{key}" for key in section.model_fields]
+    return tuple(found)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchscale.errors import ConfigError, UsageError
-from torchscale.schema.explain import did_you_mean, spelled_sections
-from torchscale.schema.strict_yaml import Data, format_path, read_yaml
+from torchscale.schema.explain import did_you_mean, dotted_keys, nearest_key
+from torchscale.schema.strict_yaml import Data, format_path, one_line, read_yaml
 
 _OPTION = re.compile(r"^--([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*)(?:=(.*))?$", re.DOTALL)
 
@@ -61,7 +61,8 @@ def parse_overrides(arguments: Sequence[str], known_options: Sequence[str] = ())
                 raise UsageError(f"{argument}: a value is missing", hint=f"write {argument}=VALUE")
             value = remaining.pop(0)
         text = f"--{name}={value}"
-        found.append(Override(tuple(name.split(".")), _value(value, text), text))
+        path = tuple(name.split("."))
+        found.append(Override(path, _value(path, value, text), text))
     return found
 
 
@@ -85,17 +86,29 @@ def apply_overrides(data: dict[str, Data], overrides: Sequence[Override]) -> Non
 
 def _check_key(name: str, argument: str, known_options: Sequence[str]) -> None:
     """A name without a dot that is no top-level key may be a mistyped option: say so before YAML is read."""
-    keys = spelled_sections()
+    keys = [key for key in dotted_keys() if "." not in key]
     if "." in name or name in keys:
         return
     near = did_you_mean(f"--{name}", [*known_options, *(f"--{key}" for key in keys)])
-    raise UsageError(f"{argument.partition('=')[0]}: no such option or config key{near}")
+    place = nearest_key(name, ()).replace("'", "'--", 1)
+    raise UsageError(one_line(f"{argument.partition('=')[0]}: no such option or config key{place or near}"))
 
 
-def _value(text: str, shown: str) -> Data:
+def _value(path: tuple[str, ...], text: str, shown: str) -> Data:
+    if path[:2] == ("launch", "env") and len(path) == 3:
+        return _environment_value(text, shown)
     if not text.strip():
-        raise ConfigError(f"{shown}: the value is empty; write null to unset a key")
+        raise ConfigError(one_line(f"{shown}: the value is empty; write null to unset a key"))
     try:
         return read_yaml(text, shown).data
     except ConfigError as error:
-        raise ConfigError(f"{shown}: {error.message.rpartition(': ')[2]}") from error
+        raise ConfigError(f"{one_line(shown)}: {error.message.rpartition(': ')[2]}") from error
+
+
+def _environment_value(text: str, shown: str) -> str:
+    """The words as they are: ``--launch.env.OMP_NUM_THREADS=4`` is text, as it is in a shell."""
+    try:
+        data = read_yaml(text, shown).data
+    except ConfigError:
+        return text
+    return data if isinstance(data, str) else text

@@ -1,13 +1,16 @@
 """YAML and JSON without surprises: data, and the line of every key.
 
-Refused: duplicate keys, tags, anchors and aliases, several documents, deep nesting, huge files. Only ``true`` and
-``false`` are booleans, and a number is what looks like one: ``010`` and ``1:30`` stay text, as ``1e3`` does in YAML.
+Refused: duplicate keys, tags, anchors and aliases, several documents, deep nesting, huge files and numbers. Only
+``true`` and ``false`` are booleans, and a number is what looks like one: ``010`` and ``1:30`` stay text, and so does
+``1e3``, as in YAML.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import yaml
@@ -19,6 +22,7 @@ Path = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
 _MAX_DEPTH = 20
+_MAX_WHOLE = 2**63 - 1
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -32,17 +36,25 @@ _Loader.add_implicit_resolver(_TAG + "null", re.compile(r"^(~|null|Null|NULL|)$"
 _Loader.add_implicit_resolver(_TAG + "bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 _Loader.add_implicit_resolver(_TAG + "int", re.compile(r"^[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))
 _Loader.add_implicit_resolver(
-    _TAG + "float", re.compile(r"^[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9]+)([eE][-+][0-9]+)?$"), list("-+0123456789.")
+    _TAG + "float", re.compile(r"^([-+]?[0-9][0-9_]*\.[0-9_]*|\.[0-9]+)([eE][-+][0-9]+)?$"), list("-+0123456789.")
 )
 
 
 @dataclass
 class Document:
-    """What a file says and where. ``lines`` maps a path of keys to its line, from 1."""
+    """What a file says and where.
+
+    Attributes:
+        name: Of the file, for messages.
+        data: Its content.
+        lines: Line, from 1, of the key at each path.
+        problems: Line, path and sentence of mistakes that did not stop the reading.
+    """
 
     name: str
     data: Data
     lines: dict[Path, int] = field(default_factory=dict)
+    problems: list[tuple[int, Path, str]] = field(default_factory=list)
 
 
 def read_yaml(text: str, name: str) -> Document:
@@ -52,70 +64,111 @@ def read_yaml(text: str, name: str) -> Document:
         ConfigError: it is not YAML, or not the strict kind; the message names file, line and problem.
     """
     try:
-        _check_events(text, name)
-        node = yaml.compose(text, Loader=_Loader)
+        return _read(text, name)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise _refusal(
+            f"{name}:{line}", f"not valid YAML: character U+{int(error.character):04X} is not text"
+        ) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         problem = " ".join(part for part in (error.context, error.problem) if part)
-        raise ConfigError(f"{where}: not valid YAML: {problem}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from error
-    document = Document(name, None)
-    if node is not None:
-        document.data = _construct(node, (), document)
-    return document
+        if "'\\t'" in problem:
+            problem = "a tab cannot indent; use spaces"
+        raise _refusal(where, f"not valid YAML: {problem}") from error
 
 
 def read_json(text: str, name: str) -> Document:
-    """Read a JSON document; JSON is strict already but for duplicate keys.
+    """Read a JSON document, as strictly as YAML.
 
     Raises:
-        ConfigError: it is not JSON, or a key stands twice.
+        ConfigError: it is not JSON, a key stands twice, or it is nested too deeply.
     """
+    repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Data]]) -> dict[str, Data]:
-        found: dict[str, Data] = {}
-        for key, value in pairs:
-            if key in found:
-                raise ConfigError(f"{name}: {key}: stands twice; keep one")
-            found[key] = value
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            repeated.extend(key for key, _ in pairs)
         return found
 
     try:
         data: Data = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{name}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
+        raise _refusal(f"{name}:{error.lineno}:{error.colno}", f"not valid JSON: {error.msg}") from error
     except (RecursionError, ValueError) as error:
-        raise ConfigError(f"{name}: not valid JSON: nested too deeply or a number too long") from error
-    document = Document(name, data)
+        raise _refusal(name, "not valid JSON: nested too deeply or a number too long") from error
     try:
-        node = yaml.compose(text.replace("\t", " "), Loader=_Loader)
-        if node is not None:
-            _construct(node, (), document)
-    except (yaml.YAMLError, ConfigError, RecursionError):
-        document.lines.clear()  # JSON that YAML reads otherwise: errors then name the key without its line
+        document = _read(text.replace("\t", " "), name)  # for the lines, and for what JSON itself lets pass
+    except yaml.YAMLError as error:
+        # Almost all JSON is YAML, but not all: such errors are told without their line.
+        document = Document(name, data)
+        if repeated or _depth(data) > _MAX_DEPTH:
+            raise _refusal(name, f"nested more than {_MAX_DEPTH} deep, or a key stands twice") from error
+    document.data = data
     return document
 
 
-def _check_events(text: str, name: str) -> None:
+def format_path(path: Path) -> str:
+    """``("models", 0, "name")`` → ``models[0].name``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def one_line(text: str) -> str:
+    """``text`` with escapes in place of line breaks and of what would steer a terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _refusal(where: str, problem: str) -> ConfigError:
+    return ConfigError(one_line(f"{where}: {problem}"))
+
+
+def _read(text: str, name: str) -> Document:
+    """The strict reading, with PyYAML's own errors for what is no YAML."""
+    document = Document(name, None)
+    with _loader(text, name) as loader:
+        _check_events(loader, name)
+    with _loader(text, name) as loader:
+        node = loader.get_single_node()
+    if node is not None:
+        document.data = _construct(node, (), document)
+    return document
+
+
+@contextmanager
+def _loader(text: str, name: str) -> Iterator[_Loader]:
+    loader = _Loader(text)
+    try:
+        yield loader
+    except (ValueError, OverflowError) as error:  # PyYAML does not catch its own chr() and int()
+        raise _refusal(f"{name}:{loader.line + 1}", "not valid YAML: an escape or a number out of range") from error
+    finally:
+        loader.dispose()
+
+
+def _check_events(loader: _Loader, name: str) -> None:
     """Refuse what needs no understanding of the content. Events are a stream, so nothing expands."""
     depth = documents = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    while loader.check_event():
+        event: yaml.Event = loader.get_event()  # type: ignore[no-untyped-call]
         where = f"{name}:{event.start_mark.line + 1}" if event.start_mark else name
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise ConfigError(f"{where}: anchors and aliases (& and *) are not read here; write the value out")
+            raise _refusal(where, "anchors and aliases (& and *) are not read here; write the value out")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            raise ConfigError(f"{where}: tag {tag!r}: tags are not read here; write a plain value")
+            raise _refusal(where, f"tag {tag!r}: tags are not read here; write a plain value")
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise ConfigError(f"{where}: a second document starts here; keep one")
+                raise _refusal(where, "a second document starts here; keep one")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > _MAX_DEPTH:
-                raise ConfigError(f"{where}: nested more than {_MAX_DEPTH} deep")
+                raise _refusal(where, f"nested more than {_MAX_DEPTH} deep")
         if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -126,7 +179,7 @@ def _construct(node: yaml.Node, path: Path, document: Document) -> Data:
         return [_construct(item, (*path, index), document) for index, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
         return _construct_mapping(node, path, document)
-    return _scalar(node)
+    return _scalar(node, document.name)
 
 
 def _construct_mapping(node: yaml.MappingNode, path: Path, document: Document) -> dict[str, Data]:
@@ -135,36 +188,41 @@ def _construct_mapping(node: yaml.MappingNode, path: Path, document: Document) -
         line = key_node.start_mark.line + 1
         where = f"{document.name}:{line}"
         if not isinstance(key_node, yaml.ScalarNode):
-            raise ConfigError(f"{where}: a key must be plain text, not a list or mapping")
+            raise _refusal(where, "a key must be plain text, not a list or mapping")
         key = str(key_node.value)
         full = (*path, key)
-        if key == "<<":
-            raise ConfigError(f"{where}: merge keys (<<) are not read here; write the keys out")
+        if key == "<<" and key_node.style is None:
+            raise _refusal(where, "merge keys (<<) are not read here; write the keys out")
         if key in found:
-            first = document.lines.get(full)
-            raise ConfigError(f"{where}: {format_path(full)}: stands twice (first in line {first}); keep one")
+            first = document.lines[full]
+            document.problems.append((line, full, f"stands twice (first in line {first}); keep one"))
+            continue
         document.lines[full] = line
         found[key] = _construct(value_node, full, document)
     return found
 
 
-def _scalar(node: yaml.Node) -> Data:
+def _scalar(node: yaml.Node, name: str) -> Data:
     text = str(node.value)
     kind = node.tag.removeprefix(_TAG)
     if kind == "null":
         return None
     if kind == "bool":
         return text.lower() == "true"
-    if kind == "int" and len(text) <= 100:
-        return int(text.replace("_", ""))
+    if kind == "int":
+        digits = text.replace("_", "")
+        if len(digits) > len(str(_MAX_WHOLE)) + 1 or abs(int(digits)) > _MAX_WHOLE:
+            raise _refusal(f"{name}:{node.start_mark.line + 1}", f"{digits[:24]}… is too large a number")
+        return int(digits)
     if kind == "float":
         return float(text.replace("_", ""))
     return text
 
 
-def format_path(path: Path) -> str:
-    """``("models", 0, "name")`` → ``models[0].name``."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
+def _depth(data: Data) -> int:
+    """How many lists and mappings stand in each other, at most; without recursion."""
+    level, depth = [data], 0
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
+    return depth

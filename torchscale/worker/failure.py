@@ -11,15 +11,25 @@ from torchscale.schema.record import FailureKind, RankFailure
 
 _MESSAGE_CHARACTERS = 2000
 _TRACEBACK_CHARACTERS = 6000
-_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+# In lower case, as errors are compared.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "out of memory",
+    "_status_alloc_failed",
+)
 _PEER_LOST = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
+    "connection closed by peer",
+    "connection closed by remote peer",
+    "connection reset by peer",
+    "connection was likely closed",
+    "connection refused",
+    "broken pipe",
+    "socket timeout",
     "remote process exited",
-    "Socket Timeout",
-    "Connection refused",
-    "ncclRemoteError",
+    "ncclremoteerror",
+    "nccl communicator was aborted",
 )
 
 
@@ -38,6 +48,7 @@ def describe_failure(error: BaseException, rank: int) -> RankFailure:
 
 
 def _kind(error: BaseException, text: str) -> FailureKind:
+    text = text.lower()
     if isinstance(error, SystemExit):
         return FailureKind.LEFT_EARLY
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in text for sign in _OUT_OF_MEMORY):

@@ -65,7 +65,7 @@ def joined_ranks(task: LaunchTask) -> Iterator[Ranks]:
         return
     timeout = timedelta(seconds=task.collective_timeout_seconds)
     if device.type == "cuda":
-        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout, device_id=device)
+        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout)
     else:
         dist.init_process_group("gloo", timeout=timeout)
     yield Ranks(rank, local, world_size, device, "nccl" if device.type == "cuda" else "gloo")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +40,8 @@ class Trainer:
     Attributes:
         module: The bare module, whose parameters are counted and compared.
         model: The module as the strategy runs it.
+        optimizer: Over the parameters of the bare module.
+        source: Where batches come from.
         tokens_per_step: Of this rank; ``None`` where samples have no tokens.
     """
 
@@ -54,9 +55,9 @@ class Trainer:
         layout = torch.channels_last if cell.channels_last else torch.preserve_format
         self.module = workload.module.to(ranks.device, memory_format=layout).train()  # type: ignore[call-overload]
         model = parallelize(self.module, cell, ranks)
-        self.model: Callable[..., object] = torch.compile(model) if cell.compile else model
-        self._optimizer = _make_optimizer(cell, self.module)
-        self._source = SyntheticSource(
+        self.model: nn.Module = torch.compile(model) if cell.compile else model  # type: ignore[assignment]
+        self.optimizer = _make_optimizer(cell, self.module)
+        self.source = SyntheticSource(
             workload,
             batch_size=cell.per_device_batch_size,
             seed=cell.seed + ranks.rank,
@@ -70,15 +71,15 @@ class Trainer:
 
     def step(self) -> Tensor:
         """One optimizer step, a mark after each phase; returns the loss on the device, unread."""
-        batch = self._source.next_batch()
+        batch = self.source.next_batch()
         self._clock.mark()
         with self._precision.forward_context():
             loss = loss_of(self.model(**batch))
         self._clock.mark()
         self._precision.backward(loss)
         self._clock.mark()
-        self._precision.optimizer_step(self._optimizer)
-        self._optimizer.zero_grad(set_to_none=True)
+        self._precision.optimizer_step(self.optimizer)
+        self.optimizer.zero_grad(set_to_none=True)
         self._clock.mark()
         return loss.detach().reshape(())
 
@@ -98,7 +99,7 @@ class Trainer:
 
     def close(self) -> None:
         """Let go of the model: ranks that still hold DDP's reducer at exit can abort."""
-        del self.model, self.module, self._optimizer, self._source
+        del self.model, self.module, self.optimizer, self.source
 
     def _sample(self, index: int, marks: list[float], loss: float) -> StepSample:
         """A step from the mark that ended the one before it and the marks of its own phases."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import torch
 
@@ -25,7 +26,7 @@ class SyntheticSource:
             return tensor.to(device, memory_format=layout if tensor.dim() == 4 else torch.preserve_format)
 
         pool = [
-            {name: place(tensor) for name, tensor in workload.make_batch(batch_size, generator).items()}
+            {name: place(tensor) for name, tensor in _checked(workload.make_batch(batch_size, generator), batch_size)}
             for _ in range(_POOL)
         ]
         self._batches = itertools.cycle(pool)
@@ -33,3 +34,21 @@ class SyntheticSource:
     def next_batch(self) -> BatchOfTensors:
         """The next batch of the pool."""
         return next(self._batches)
+
+
+def _checked(batch: object, batch_size: int) -> Iterable[tuple[str, torch.Tensor]]:
+    """The items of a batch that is what ``make_batch`` promises; another size would make samples per second wrong.
+
+    Raises:
+        TypeError: it is not a dictionary of tensors.
+        ValueError: a tensor's first dimension is not the batch.
+    """
+    if not isinstance(batch, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in batch.values()):
+        raise TypeError(f"make_batch must return a dictionary of tensors, not {type(batch).__name__}")
+    for name, tensor in batch.items():
+        if tensor.shape[:1] != (batch_size,):
+            raise ValueError(
+                f"make_batch({batch_size}, …): {name!r} has the shape {tuple(tensor.shape)}; "
+                f"its first dimension must be the batch of {batch_size}"
+            )
+    return batch.items()

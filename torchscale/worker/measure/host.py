@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import resource
 import sys
 import time
+from collections.abc import Iterable
+from pathlib import Path
 
 import psutil
 import torch
@@ -61,12 +65,21 @@ def _busy_seconds(cpus: tuple[int, ...]) -> float:
     """Time the given CPUs were not idle since boot; time stolen by the hypervisor counts as busy."""
     wanted = set(cpus)
     total = 0.0
-    for index, times in enumerate(psutil.cpu_times(percpu=True)):
-        if index in wanted:
+    for cpu, times in zip(_online_cpus(), psutil.cpu_times(percpu=True), strict=False):
+        if cpu in wanted:
             fields = times._asdict()
             # guest time is contained in user time
             total += sum(fields.get(name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
     return total
+
+
+def _online_cpus() -> Iterable[int]:
+    """Numbers of the CPUs that psutil lists, in its order: without those that are offline (SMT off leaves gaps)."""
+    try:
+        numbers = re.findall(r"^cpu(\d+) ", Path("/proc/stat").read_text(), re.MULTILINE)
+    except OSError:
+        return itertools.count()  # not Linux: all of them
+    return [int(number) for number in numbers]
 
 
 def _peak_resident() -> int:

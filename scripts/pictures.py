@@ -1,0 +1,84 @@
+"""Makes the README's pictures from real output: runs the program, and draws what it printed.
+
+::
+
+    .venv/bin/python scripts/pictures.py results/demo
+
+The argument is a run folder (``make demo`` leaves one) whose HTML report is photographed with Chromium.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+from rich.console import Console
+from rich.text import Text
+
+PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
+WIDTH = 110
+MISTAKES = """\
+experiment_name: ../scaling
+models: [resnet5, bert-large]
+batch_sizes: [64, 0, 1e3]
+trainin: {precision: bf16}
+training:
+  learning_rate: 1e-4
+"""
+MATRIX = """\
+models: ["resnet50", "bert-large"]
+batch_sizes: [64, 128]
+gpu_counts: [1, 2, 4, 8]
+"""
+CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+
+
+def main() -> None:
+    """Draw them all."""
+    run = Path(sys.argv[1]).resolve()
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        (place / "matrix.yaml").write_text(MATRIX)
+        (place / "mistakes.yaml").write_text(MISTAKES)
+        draw("validate", place, "validate")
+        draw("plan", place, "benchmark", "matrix.yaml", "--dry-run")
+        draw("mistakes", place, "benchmark", "mistakes.yaml")
+        draw("benchmark", place, "report", "--source", str(run), "--format", "terminal", shown="benchmark")
+    photograph(run / "report.html")
+
+
+def draw(name: str, directory: Path, *arguments: str, shown: str | None = None) -> None:
+    """Run torchscale with colours on, and write what a terminal would show as ``name.svg``."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torchscale", *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm-256color"},
+    )
+    console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
+    console.print(f"$ torchscale {shown or ' '.join(arguments)}", style="bold", highlight=False)
+    console.print(Text.from_ansi(done.stdout + done.stderr), soft_wrap=False)
+    (PICTURES / f"{name}.svg").write_text(console.export_svg(title=f"torchscale {arguments[0]}", unique_id=name))
+
+
+def photograph(page: Path) -> None:
+    """The top of the HTML report as ``report.png``."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM_ARGUMENTS)
+        view = browser.new_page(viewport={"width": 1280, "height": 1150})
+        view.goto(page.as_uri())
+        view.wait_for_selector(".plot .main-svg")
+        view.screenshot(path=str(PICTURES / "report.png"))
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""An experiment as a config file again, with every default: what ``config show`` prints."""
+
+from __future__ import annotations
+
+import json
+
+import yaml
+
+from torchscale.schema.config import Experiment
+from torchscale.schema.strict_yaml import Data
+
+
+def to_yaml(experiment: Experiment) -> str:
+    """A YAML config that loads to the same experiment."""
+    return yaml.dump(_content(experiment), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def to_json(experiment: Experiment) -> str:
+    """A JSON config that loads to the same experiment."""
+    return json.dumps(_content(experiment), indent=2, ensure_ascii=False) + "\n"
+
+
+def _content(experiment: Experiment) -> dict[str, Data]:
+    content: dict[str, Data] = experiment.model_dump(mode="json")
+    content["models"] = [choice.model_dump() if choice.options else choice.name for choice in experiment.models]
+    return content
+
+
+class _Dumper(yaml.SafeDumper):
+    """A key per line, lists in one; no anchors, which the reader refuses."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's interface
+        return True
+
+
+def _inline(dumper: _Dumper, data: list[Data]) -> yaml.Node:
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+
+
+def _text(dumper: _Dumper, data: str) -> yaml.Node:
+    # PyYAML writes line breaks such as U+0085 as they are, and reads them as \n; in double quotes it escapes them.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"')
+
+
+_Dumper.add_representer(list, _inline)
+_Dumper.add_representer(str, _text)

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
-WIDTH = 110
+WIDTH = 120
 MISTAKES = """\
 experiment_name: ../scaling
 models: [resnet5, bert-large]
@@ -48,14 +48,23 @@ def main() -> None:
         draw("validate", place, "validate")
         draw("plan", place, "benchmark", "matrix.yaml", "--dry-run")
         draw("mistakes", place, "benchmark", "mistakes.yaml")
-        draw("benchmark", place, "report", "--source", str(run), "--format", "terminal", shown="benchmark")
+        draw(
+            "benchmark",
+            place,
+            "report",
+            "--source",
+            str(run),
+            "--format",
+            "terminal",
+            shown="report --source results/demo --format terminal",
+        )
     photograph(run / "report.html")
 
 
 def draw(name: str, directory: Path, *arguments: str, shown: str | None = None) -> None:
     """Run torchscale with colours on, and write what a terminal would show as ``name.svg``."""
     done = subprocess.run(
-        [sys.executable, "-m", "torchscale", *arguments],
+        [sys.executable, "-m", "torchscale", "--quiet", *arguments],
         cwd=directory,
         capture_output=True,
         text=True,

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.factories import experiment, machine
 from torchscale.errors import MachineError
@@ -132,3 +136,40 @@ def test_strong_scaling_divides_the_global_batch() -> None:
 def test_the_hash_changes_with_the_plan() -> None:
     assert make_plan(experiment(), machine()).hash == make_plan(experiment(), machine(gpus=0, cores=8)).hash
     assert make_plan(experiment(), machine()).hash != make_plan(experiment(batch_sizes=[9]), machine()).hash
+
+
+def test_only_the_gpus_that_a_cell_uses_must_be_able_to() -> None:
+    """A node of an old and a new GPU: bf16 runs on the new one."""
+    node = machine(gpus=2)
+    old, new = node.environment.devices
+    devices = (old.model_copy(update={"compute_capability": "7.0"}), new)
+    node = replace(node, environment=node.environment.model_copy(update={"devices": devices}))
+    bf16 = {"training": {"precision": "bf16"}, "gpu_counts": [1, 2]}
+    first, both = make_plan(experiment(launch={"devices": [1, 0]}, **bf16), node).cells
+    assert first.skip_reason is None
+    assert both.skip_reason is not None
+    assert [entry.skip_reason is None for entry in make_plan(experiment(**bf16), node).cells] == [False, False]
+
+
+@given(
+    cores=st.integers(1, 65),
+    counts=st.lists(st.integers(1, 80), min_size=1, max_size=5, unique=True),
+    batches=st.lists(st.integers(1, 512), min_size=1, max_size=3, unique=True),
+    scaling=st.sampled_from(["weak", "strong"]),
+)
+def test_any_plan_keeps_its_promises(cores: int, counts: list[int], batches: list[int], scaling: str) -> None:
+    """Every cell once, run or skipped with a reason; ranks of a cell on disjoint cores of this machine; all of the
+    global batch under strong scaling."""
+    node = machine(cores=cores)
+    plan = make_plan(experiment(gpu_counts=counts, batch_sizes=batches, scaling=scaling), node)
+    assert len({entry.cell.id for entry in plan.cells}) == len(plan.cells) == len(counts) * len(batches)
+    assert all(entry.skip_reason is None or entry.skip_reason for entry in plan.cells)
+    for cell in plan.to_run:
+        sets = plan.cpu_sets(cell.world_size)
+        assert sets is not None
+        used = [cpu for cpus in sets for cpu in cpus]
+        assert len(sets) == cell.world_size
+        assert len(used) == len(set(used)) == cell.world_size * plan.threads_per_rank
+        assert set(used) <= set(node.cores)
+        if scaling == "strong":
+            assert cell.global_batch_size == cell.batch_size

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -189,3 +191,85 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot create"), locked_folder(tmp_path / "file" / "run"):
         pass
+
+
+def test_what_would_wait_for_ever_or_go_round_in_circles_is_not_opened(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    path = record_path(folder)
+    path.unlink()
+    os.mkfifo(path)
+    assert "not a regular file" in load_run(tmp_path / "run").problems[0]
+    path.unlink()
+    path.symlink_to(path.name)
+    assert "record.json" in load_run(tmp_path / "run").problems[0]
+    path.unlink()
+    path.symlink_to("nowhere.json")
+    assert "record.json" in load_run(tmp_path / "run").problems[0]
+    path.unlink()
+    path.mkdir()
+    assert "record.json" in load_run(tmp_path / "run").problems[0]
+    assert folder.record(folder.experiment.plan[0].cell, 0) is None
+
+
+def test_a_launch_directory_that_is_a_link_to_another_place_is_not_followed(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    launch = folder.launch_directory(folder.experiment.plan[0].cell, 0)
+    launch.rename(tmp_path / "elsewhere")
+    launch.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    run = load_run(tmp_path / "run")
+    assert run.cells[0].launches == ()
+    assert "leads out of the results directory" in run.problems[0]
+
+
+def test_a_huge_record_is_not_read(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    with record_path(folder).open("r+b") as file:
+        file.truncate(65 * 2**20)
+    assert "larger than 64 MiB" in load_run(tmp_path / "run").problems[0]
+
+
+def test_a_record_with_a_field_that_nobody_knows_is_damaged(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    content = json.loads(record_path(folder).read_text())
+    record_path(folder).write_text(json.dumps({**content, "samples_per_second": 1e9}))
+    assert "samples_per_second" in load_run(tmp_path / "run").problems[0]
+
+
+def test_a_record_that_was_moved_to_another_repeat_is_not_taken(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    launch = folder.launch_directory(folder.experiment.plan[0].cell, 0)
+    launch.rename(launch.with_name("launch-1"))
+    assert "belongs to launch 0" in load_run(tmp_path / "run").problems[0]
+
+
+def test_damage_to_one_launch_leaves_the_others(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    cell = folder.experiment.plan[0].cell
+    folder.begin_launch(cell, 1)
+    folder.finish_launch(cell, launch_record(cell, 1))
+    record_path(folder).write_text("{")
+    run = load_run(tmp_path / "run")
+    assert [record.launch for record in run.cells[0].launches] == [1]
+    assert len(run.problems) == 1
+
+
+def test_no_half_written_file_whenever_the_writer_is_killed(tmp_path: Path) -> None:
+    code = f"""
+import itertools, pathlib
+from torchscale.store import atomic_write_text
+path = pathlib.Path({str(tmp_path / "file")!r})
+for number in itertools.count():
+    atomic_write_text(path, str(number % 10) * 500_000)
+"""
+    for pause in (0.03, 0.11, 0.19):
+        writer = subprocess.Popen([sys.executable, "-c", code])
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "file").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(pause)
+        writer.kill()
+        writer.wait()
+        content = (tmp_path / "file").read_text()
+        assert len(content) == 500_000
+        assert len(set(content)) == 1
+        (tmp_path / "file").unlink()

@@ -7,9 +7,18 @@ from torchscale.units import format_bytes, format_percent, format_rate, format_s
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1536, "1.50 KiB"), (80 * 2**30, "80.0 GiB"), (2**60, "1024 PiB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1023.6, "1.00 KiB"),
+        (1536, "1.50 KiB"),
+        (10234, "9.99 KiB"),
+        (10239, "10.0 KiB"),
+        (80 * 2**30, "80.0 GiB"),
+        (2**60, "1024 PiB"),
+    ],
 )
-def test_bytes(count: int, text: str) -> None:
+def test_bytes(count: float, text: str) -> None:
     assert format_bytes(count) == text
 
 
@@ -17,9 +26,14 @@ def test_bytes(count: int, text: str) -> None:
     ("seconds", "text"),
     [
         (0.0000025, "2.50 µs"),
+        (0.0009996, "1.00 ms"),
         (0.22, "220 ms"),
+        (0.9996, "1.00 s"),
+        (9.996, "10.0 s"),
         (1.4567, "1.46 s"),
         (59.4, "59.4 s"),
+        (59.97, "1 min 00 s"),
+        (3599.8, "1 h 00 min"),
         (200.0, "3 min 20 s"),
         (7500.0, "2 h 05 min"),
     ],

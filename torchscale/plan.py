@@ -61,9 +61,8 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     indices = _chosen_devices(experiment, device, available)
     counts = _world_sizes(experiment, len(indices))
     threads = _threads_per_rank(experiment, device, counts, indices, machine)
-    capacity = len(indices) if device == "cuda" else len(indices) // threads
     cells = tuple(
-        PlannedCell(cell=cell, skip_reason=_skip_reason(cell, device, capacity, threads, machine))
+        PlannedCell(cell=cell, skip_reason=_skip_reason(cell, device, indices, threads, machine))
         for cell in _expand(experiment, counts)
     )
     return Plan(cells, device, indices, threads)
@@ -164,8 +163,11 @@ def _measurement(experiment: Experiment) -> Measurement:
     return Measurement(epochs=experiment.training.epochs, **experiment.benchmark.model_dump(include=fields))
 
 
-def _skip_reason(cell: Cell, device: DeviceKind, capacity: int, threads: int, machine: Machine) -> str | None:
+def _skip_reason(
+    cell: Cell, device: DeviceKind, indices: tuple[int, ...], threads: int, machine: Machine
+) -> str | None:
     """Why this machine cannot run a cell, or ``None``."""
+    capacity = len(indices) if device == "cuda" else len(indices) // threads
     if cell.world_size > capacity:
         have = f"{capacity} GPU{'s' * (capacity != 1)}"
         if device == "cpu":
@@ -180,17 +182,17 @@ def _skip_reason(cell: Cell, device: DeviceKind, capacity: int, threads: int, ma
     facts = MODELS.get(cell.model)
     if cell.channels_last and facts is not None and facts.input_kind is not InputKind.IMAGE:
         return "channels_last is a memory format of image models"
-    return _precision_obstacle(cell, device, machine)
+    return _precision_obstacle(cell, device, indices, machine)
 
 
-def _precision_obstacle(cell: Cell, device: DeviceKind, machine: Machine) -> str | None:
+def _precision_obstacle(cell: Cell, device: DeviceKind, indices: tuple[int, ...], machine: Machine) -> str | None:
     if device == "cpu":
         return "tf32 exists on CUDA devices only" if cell.precision == "tf32" else None
     needed = _MIN_CAPABILITY.get(cell.precision)
     if needed is None:
         return None
     for info in machine.environment.devices:
-        if info.compute_capability is None:
+        if info.index not in indices[: cell.world_size] or info.compute_capability is None:
             continue
         capability = tuple(int(part) for part in info.compute_capability.split("."))
         if capability < needed:

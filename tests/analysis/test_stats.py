@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from torchscale.analysis.stats import (
     digest,
@@ -58,3 +60,20 @@ def test_a_digest_worked_by_hand() -> None:
     assert len(found.edges) == len(found.histogram) + 1
     with pytest.raises(ValueError, match="empty"):
         digest([])
+
+
+@given(st.lists(st.floats(1e-7, 1e4), min_size=1, max_size=60))
+def test_a_digest_of_any_series_is_in_order_and_counts_everything(values: list[float]) -> None:
+    found = digest(values)
+    slack = 1e-9 * found.maximum
+    assert found.minimum <= found.p50 + slack
+    assert found.p50 <= found.p95 + slack
+    assert found.p95 <= found.p99 + slack
+    assert found.p99 <= found.maximum + slack
+    assert sum(found.histogram) == len(values)
+    assert list(found.edges) == sorted(found.edges)
+
+
+def test_values_closer_than_bins_can_resolve_make_one_bar() -> None:
+    found = digest([0.1] * 50 + [0.1 + 2e-16] * 50)
+    assert found.histogram == (100,)

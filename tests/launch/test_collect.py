@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.factories import cells, rank_record
-from torchscale.launch.collect import Ending, EndingKind, Evidence, classify
-from torchscale.schema.record import FailureKind, RankFailure, State
+from torchscale.launch.collect import Ending, EndingKind, Evidence, classify, collect_launch
+from torchscale.schema.cell import LaunchTask
+from torchscale.schema.record import FailureKind, LaunchRecord, RankFailure, State, StepSample
 
 TWO = cells()[1]
 ENDED = Ending(EndingKind.FINISHED, 1, "")
@@ -58,6 +61,15 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
         ({"failures": (LOST,), "exit_codes": {1: -11}}, State.CRASHED, "rank 1 died of SIGSEGV"),
         ({"failures": (LOST,), "exit_codes": {1: -15}}, State.KILLED, "rank 1 was ended by SIGTERM"),
         ({"exit_codes": {0: -15, 1: -11}}, State.CRASHED, "rank 1 died of SIGSEGV"),
+        ({"exit_codes": {0: -6, 1: -9}}, State.KILLED, "rank 1 was ended by SIGKILL"),
+        ({"exit_codes": {0: -15, 1: -6}}, State.CRASHED, "rank 1 died of SIGABRT"),
+        (
+            {"failures": (failure(1, FailureKind.ERROR),), "exit_codes": {0: -6}},
+            State.CRASHED,
+            "rank 1: SomeError: why",
+        ),
+        ({"ranks": (0,), "exit_codes": {1: -9}}, State.KILLED, "rank 1 was ended by SIGKILL"),
+        ({"exit_codes": {0: -64}}, State.KILLED, "SIGRTMAX"),
         (
             {"failures": (failure(1, FailureKind.ERROR),), "exit_codes": {0: -15}},
             State.CRASHED,
@@ -73,6 +85,11 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
         ({"ranks": (0,), "ending": Ending(EndingKind.FINISHED, 0, "")}, State.INCOMPLETE, "rank 1 left"),
         ({"failures": (LOST, failure(1, FailureKind.PEER_LOST))}, State.CRASHED, "rank 0: SomeError: why"),
         ({"ending": Ending(EndingKind.FINISHED, -9, "")}, State.KILLED, "torchrun was ended by SIGKILL"),
+        (
+            {"ending": Ending(EndingKind.FINISHED, -15, ""), "failures": (LOST,)},
+            State.KILLED,
+            "torchrun was ended by SIGTERM",
+        ),
         ({"ending": Ending(EndingKind.TIMEOUT, None, "too long")}, State.TIMEOUT, "too long"),
         ({"ending": Ending(EndingKind.INTERRUPTED, None, "stopped")}, State.INTERRUPTED, "stopped"),
         ({"ending": Ending(EndingKind.NOT_STARTED, None, "no python")}, State.CRASHED, "no python"),
@@ -98,3 +115,123 @@ def test_figures_that_cannot_be_trusted(changes: dict[str, Any], reason: str) ->
     state, told = classify(Evidence(ENDED, 2, ranks, (), {}, 0))
     assert state is State.INVALID
     assert reason in told
+
+
+TORCHRUN_LOG = """
+torchscale.worker FAILED
+Failures:
+[1]:
+  time      : 2026-01-02_03:04:05
+  host      : node-1
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 4711)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 4711
+"""
+STACKS = """Thread 0x00007f11 (most recent call first):
+  File "/lib/python3/threading.py", line 320 in wait
+
+Current thread 0x00007f12 (most recent call first):
+  File "/home/me/net.py", line 12 in forward
+  File "/home/me/train.py", line 1 in step
+"""
+
+
+def left_behind(directory: Path, *, seconds: dict[int, list[float]], failures: tuple[RankFailure, ...] = ()) -> None:
+    """Files as ranks leave them: a record and steps of these lengths for each rank in ``seconds``, and failures."""
+    for rank, series in seconds.items():
+        (directory / f"rank-{rank}.json").write_text(rank_record(TWO, rank).model_dump_json())
+        steps = [
+            StepSample(step=index, seconds=value, data_wait=0, forward=0.25 * value, backward=0.5 * value, optimizer=0)
+            for index, value in enumerate(series)
+        ]
+        (directory / f"steps-rank-{rank}.jsonl").write_text("".join(step.model_dump_json() + "\n" for step in steps))
+    for item in failures:
+        (directory / f"error-rank-{item.rank}.json").write_text(item.model_dump_json())
+
+
+def collect(directory: Path, ending: Ending = ENDED, *, log_step_times: bool = True) -> LaunchRecord:
+    task = LaunchTask(
+        cell=TWO,
+        launch=0,
+        device="cpu",
+        threads_per_rank=1,
+        started_at=0.0,
+        collective_timeout_seconds=60,
+        log_step_times=log_step_times,
+    )
+    return collect_launch(task, directory, ending, command=("torchrun",), started_at="", seconds=9.0, oom_kills=0)
+
+
+def test_a_step_of_the_group_is_the_slowest_ranks(tmp_path: Path) -> None:
+    left_behind(tmp_path, seconds={0: [1.0, 4.0, 1.0], 1: [2.0, 2.0, 3.0]})
+    record = collect(tmp_path, Ending(EndingKind.FINISHED, 0, ""))
+    assert (record.state, record.reason, record.log_tail) == (State.OK, "", "")
+    assert record.steps is not None
+    assert record.steps.seconds.mean == pytest.approx((2 + 4 + 3) / 3)
+    assert [digest.seconds.mean for digest in record.rank_steps] == pytest.approx([2.0, 7 / 3])
+    assert [digest.mean_backward for digest in record.rank_steps] == pytest.approx([1.0, 7 / 6])
+    assert (tmp_path / "steps-rank-0.jsonl").exists()
+
+
+def test_steps_that_nobody_wants_are_removed_and_their_digest_stays(tmp_path: Path) -> None:
+    left_behind(tmp_path, seconds={0: [1.0], 1: [2.0]})
+    record = collect(tmp_path, log_step_times=False)
+    assert record.steps is not None
+    assert not list(tmp_path.glob("steps-*"))
+
+
+def test_steps_of_different_number_or_cut_off_give_no_digest_of_the_group(tmp_path: Path) -> None:
+    left_behind(tmp_path, seconds={0: [1.0, 1.0], 1: [2.0]})
+    record = collect(tmp_path)
+    assert record.steps is None
+    assert len(record.rank_steps) == 2
+    with (tmp_path / "steps-rank-0.jsonl").open("a") as file:
+        file.write('{"step": 2, "sec')
+    assert collect(tmp_path).rank_steps == ()
+
+
+def test_a_rank_record_that_cannot_be_read_counts_as_not_written(tmp_path: Path) -> None:
+    left_behind(tmp_path, seconds={0: [1.0], 1: [2.0]})
+    text = (tmp_path / "rank-1.json").read_text()
+    (tmp_path / "rank-1.json").write_text(text[: len(text) // 2])
+    record = collect(tmp_path)
+    assert record.state is State.INCOMPLETE
+    assert [rank.rank for rank in record.ranks] == [0]
+    assert record.steps is None
+
+
+def test_exit_codes_are_read_from_what_torchrun_prints(tmp_path: Path) -> None:
+    left_behind(tmp_path, seconds={}, failures=(LOST,))
+    (tmp_path / "torchrun.log").write_text(TORCHRUN_LOG)
+    (tmp_path / "rank-0.stderr.log").write_text("Traceback: connection closed\n")
+    record = collect(tmp_path)
+    assert record.state is State.KILLED
+    assert "rank 1 was ended by SIGKILL" in record.reason
+    assert [item.rank for item in record.failures] == [0]
+    assert "connection closed" in record.log_tail
+    assert "torchscale.worker FAILED" in record.log_tail
+
+
+def test_torchrun_that_was_asked_to_end_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "torchrun.log").write_text("SignalException: Process 77 got signal: 15\n")
+    record = collect(tmp_path)
+    assert (record.state, record.reason) == (State.KILLED, "torchrun was ended by SIGTERM")
+    assert record.exit_code == -15
+
+
+def test_our_own_ending_of_torchrun_is_no_signal_of_a_strangers(tmp_path: Path) -> None:
+    (tmp_path / "torchrun.log").write_text("SignalException: Process 77 got signal: 15\n")
+    assert collect(tmp_path, Ending(EndingKind.TIMEOUT, 1, "too long")).state is State.TIMEOUT
+
+
+def test_a_timeout_says_where_ranks_were_and_what_is_left(tmp_path: Path) -> None:
+    (tmp_path / "rank-1.stderr.log").write_text(STACKS)
+    record = collect(tmp_path, Ending(EndingKind.TIMEOUT, None, "no progress for 9 s", ("pid 7 (python)",)))
+    assert record.reason == ("no progress for 9 s; rank 1 was in net.py:12 forward; could not be ended: pid 7 (python)")
+
+
+def test_a_record_reads_back_from_its_file(tmp_path: Path) -> None:
+    left_behind(tmp_path, seconds={0: [1.0, 2.0], 1: [2.0, 2.0]}, failures=(LOST,))
+    record = collect(tmp_path)
+    assert LaunchRecord.model_validate(json.loads(record.model_dump_json())) == record

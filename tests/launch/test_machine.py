@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import os
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from torchscale.launch.machine import usable_cores
+from torchscale.errors import MachineError
+from torchscale.launch.machine import detect_machine, usable_cores
 from torchscale.launch.oom import OomKills
+from torchscale.schema.environment import REDACTED
 
 
 def topology(root: Path, siblings: dict[int, str]) -> Path:
@@ -48,3 +52,35 @@ def test_kernel_kills_are_counted_from_the_start(tmp_path: Path) -> None:
     assert kills.since_start() == 1
     group.write_text("oom 9\noom_kill 4\n")
     assert kills.since_start() == 4
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_a_core_is_found_by_the_thread_that_is_allowed(tmp_path: Path) -> None:
+    """Affinity leaves 0-3; the siblings 4-7 of these cores are not ours, and a core is not lost for it."""
+    cpus = topology(tmp_path / "cpu", {0: "0,4", 1: "1,5", 2: "2,3", 3: "2,3"})
+    assert usable_cores(cpus, tmp_path / "none") == (0, 1, 2)
+
+
+def test_the_machine_as_a_worker_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/bin/torchscale", "benchmark", "--launch.env.HF_TOKEN=abc"])
+    monkeypatch.setenv("NCCL_SECRET_THING", "abc")
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    machine = detect_machine()
+    environment = machine.environment
+    assert environment.versions.torch == metadata.version("torch")
+    assert environment.cores == len(machine.cores) >= 1
+    assert environment.cuda_available == bool(environment.devices)
+    assert environment.command == ("torchscale", "benchmark", f"--launch.env.HF_TOKEN={REDACTED}")
+    assert environment.env["NCCL_DEBUG"] == "WARN"
+    assert "abc" not in environment.model_dump_json()
+
+
+def test_a_torch_that_cannot_be_imported_is_an_error_with_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.99: no such file')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(MachineError, match=r"PyTorch cannot be used here: ImportError: libcudart\.so\.99") as caught:
+        detect_machine()
+    assert caught.value.hint is not None
+    assert "torchscale validate" in caught.value.hint

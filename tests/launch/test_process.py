@@ -90,6 +90,7 @@ def test_a_timeout_ends_it_and_says_so() -> None:
     started = time.monotonic()
     done = run_bounded(python("import time; print('begun', flush=True); time.sleep(60)"), timeout_seconds=1.0)
     assert done.timed_out
+    assert done.returncode == -signal.SIGTERM
     assert done.stdout == "begun\n"
     assert time.monotonic() - started < 20
 
@@ -126,3 +127,36 @@ def test_tail(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("0123456789")
     assert tail(tmp_path / "log", 4) == "6789"
     assert tail(tmp_path / "none") == ""
+
+
+def test_the_end_of_a_family_of_three_generations_takes_no_longer_than_it_says(tmp_path: Path) -> None:
+    script = tmp_path / "stubborn.py"
+    script.write_text(STUBBORN)
+    with (tmp_path / "out").open("wb") as out:
+        process = ManagedProcess([sys.executable, str(script), "1", "2"], env=os.environ, stdout=out, stderr=out)
+    assert wait_until(lambda: (tmp_path / "out").read_text().count("ready") >= 3, timeout_seconds=30)
+    started = time.monotonic()
+    assert process.end(grace_seconds=0.0) == ()
+    assert time.monotonic() - started < 5
+    assert process.poll() == -signal.SIGKILL
+
+
+def test_a_stopped_process_is_ended_too(tmp_path: Path) -> None:
+    """A stopped process does not see TERM until it goes on."""
+    with (tmp_path / "out").open("wb") as out:
+        process = ManagedProcess(python("import time; time.sleep(120)"), env=os.environ, stdout=out, stderr=out)
+    os.kill(process.pid, signal.SIGSTOP)
+    assert process.end(grace_seconds=0.3) == ()
+    assert not alive(process.pid)
+
+
+def test_a_grandchild_that_keeps_the_output_open_does_not_hold_it_up(tmp_path: Path) -> None:
+    script = tmp_path / "stubborn.py"
+    script.write_text(STUBBORN)
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, {str(script)!r}], start_new_session=True)"
+    started = time.monotonic()
+    done = run_bounded(python(code), timeout_seconds=60)
+    assert done.returncode == 0
+    assert not done.timed_out
+    assert time.monotonic() - started < 40
+    assert psutil.Process().children() == []

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.factories import experiment, machine
@@ -16,7 +19,13 @@ from torchscale.schema.record import LaunchRecord, State, StopRule
 
 
 def launch(
-    directory: Path, world_size: int, heard: list[Progress], *, log_step_times: bool = True, **content: object
+    directory: Path,
+    world_size: int,
+    heard: Callable[[Progress], None],
+    *,
+    log_step_times: bool = True,
+    env: dict[str, str] | None = None,
+    **content: object,
 ) -> LaunchRecord:
     usable = sorted(os.sched_getaffinity(0))[:2]
     settings = {"preset": "quick", "measure_steps": 30, "warmup_seconds": 0.1, "warmup_max_seconds": 1.0}
@@ -40,9 +49,9 @@ def launch(
         task,
         directory,
         limits=LaunchLimits(timeout_seconds=120, stall_seconds=60),
-        extra_env={"TORCHSCALE_EXTRA": "seen"},
+        extra_env=env or {},
         stop=StopRequest(),
-        on_progress=heard.append,
+        on_progress=heard,
     )
 
 
@@ -50,7 +59,7 @@ def launch(
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LaunchRecord, list[Progress]]:
     heard: list[Progress] = []
     directory = tmp_path_factory.mktemp("launch") / "launch-0"
-    return directory, launch(directory, 2, heard), heard
+    return directory, launch(directory, 2, heard.append), heard
 
 
 def test_a_real_launch_of_two_ranks(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
@@ -62,8 +71,8 @@ def test_a_real_launch_of_two_ranks(two_ranks: tuple[Path, LaunchRecord, list[Pr
     assert all(rank.parameters_equal and rank.parameters_changed and rank.losses_finite for rank in record.ranks)
     assert all(len(rank.cpus) == 1 and rank.threads == 1 for rank in record.ranks)
     assert record.ranks[0].cpus != record.ranks[1].cpus
-    assert heard[0].phase == "starting"
-    assert {"warming up", "measuring"} <= {progress.phase for progress in heard}
+    phases = [phase for phase, _ in itertools.groupby(progress.phase for progress in heard)]
+    assert phases == ["starting", "building", "warming up", "measuring", "finishing"]
     assert (directory / "task.json").exists()
 
 
@@ -89,12 +98,48 @@ def test_steps_add_up_to_batches_and_phases_to_steps(two_ranks: tuple[Path, Laun
     assert record.steps.seconds.mean >= max(steps.seconds.mean for steps in record.rank_steps) - 1e-12
 
 
+def test_all_ranks_measure_the_same_batches(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
+    first, second = two_ranks[1].ranks
+    assert [batch.steps for batch in first.batches] == [batch.steps for batch in second.batches] == [3] * 10
+    assert [batch.steps for batch in first.warmup.batches] == [batch.steps for batch in second.warmup.batches]
+    assert first.warmup.steady == second.warmup.steady
+    # They start each batch together and wait for each other in it, so neither can be far ahead.
+    for one, other in zip(first.batches, second.batches, strict=True):
+        assert one.seconds == pytest.approx(other.seconds, rel=0.5, abs=0.1)
+
+
+def test_memory_is_the_models_and_not_that_of_the_libraries_it_needs(
+    two_ranks: tuple[Path, LaunchRecord, list[Progress]],
+) -> None:
+    """310,746 parameters and batches of 8: importing transformers alone takes more than 100 MiB."""
+    for rank in two_ranks[1].ranks:
+        assert rank.memory.peak_bytes is not None
+        assert 310_746 * 4 * 4 < rank.memory.peak_bytes < 100 * 2**20
+
+
+def test_the_time_of_a_launch_covers_its_parts(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
+    record = two_ranks[1]
+    for rank in record.ranks:
+        parts = [
+            rank.setup.import_seconds,
+            rank.setup.process_group_seconds,
+            rank.setup.build_seconds,
+            rank.warmup.seconds,
+            *(batch.seconds for batch in rank.batches),
+        ]
+        assert min(parts) > 0
+        assert sum(parts) < record.seconds
+        assert rank.warmup.seconds > rank.setup.first_step_seconds
+        assert rank.host_load.own_seconds <= rank.host_load.wall_seconds * 1.2
+        assert rank.host_load.wall_seconds >= sum(batch.seconds for batch in rank.batches)
+
+
 def test_no_process_is_left(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
     assert all(not Path(f"/proc/{rank.pid}").exists() for rank in two_ranks[1].ranks)
 
 
 def test_a_single_rank_needs_no_process_group_and_steps_can_be_left_out(tmp_path: Path) -> None:
-    record = launch(tmp_path / "launch-0", 1, [], log_step_times=False)
+    record = launch(tmp_path / "launch-0", 1, lambda _: None, log_step_times=False)
     assert record.state is State.OK, record.log_tail
     assert record.ranks[0].backend is None
     assert record.ranks[0].parameters_equal is None
@@ -135,6 +180,56 @@ def test_epochs_bound_a_run(tmp_path: Path) -> None:
     assert record.state is State.OK, record.log_tail
     assert record.ranks[0].stop_rule is StopRule.EPOCHS
     assert [(epoch.epoch, epoch.steps, epoch.samples) for epoch in record.epochs] == [(0, 12, 96), (1, 12, 96)]
+
+
+def test_torchrun_that_is_asked_to_end_is_killed_and_takes_its_ranks_along(tmp_path: Path) -> None:
+    """As a batch system does before it takes the node away."""
+    ranks: list[psutil.Process] = []
+
+    def end_torchrun(progress: Progress) -> None:
+        if progress.phase == "warming up" and not ranks:
+            (torchrun,) = psutil.Process().children()
+            ranks.extend(torchrun.children())
+            torchrun.terminate()
+
+    record = launch(tmp_path / "launch-0", 2, end_torchrun)
+    assert (record.state, record.reason) == (State.KILLED, "torchrun was ended by SIGTERM")
+    assert len(ranks) == 2
+    assert not any(rank.is_running() for rank in ranks)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("{'x': torch.randn(3, 4)}", "TypeError"),
+        ("torch.randn(3, 4)", "make_batch must return a dictionary of tensors, not Tensor"),
+    ],
+)
+def test_a_broken_contract_is_told_in_the_reason(tmp_path: Path, body: str, told: str) -> None:
+    model = "import torch\nclass Net(torch.nn.Linear):\n    def make_batch(self, size, generator):\n"
+    model += f"        return {body}\ndef build():\n    return Net(4, 4)\n"
+    (tmp_path / "broken_net.py").write_text(model)
+    record = launch(
+        tmp_path / "launch-0",
+        1,
+        lambda _: None,
+        env={"PYTHONPATH": str(tmp_path)},
+        models="broken_net:build",
+        batch_sizes=3,
+    )
+    assert record.state is State.CRASHED
+    assert told in record.reason
+    assert "broken_net" in record.failures[0].traceback or "make_batch" in record.failures[0].traceback
+
+
+def test_options_of_torchrun_in_the_environment_do_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PET_NNODES", "4")
+    monkeypatch.setenv("RANK", "3")
+    plan = make_plan(experiment(), machine())
+    task = LaunchTask(
+        cell=plan.to_run[0], launch=0, device="cpu", threads_per_rank=3, started_at=0.0, collective_timeout_seconds=1
+    )
+    assert "PET_NNODES" not in worker_environment(task, {})
 
 
 def test_the_ranks_environment() -> None:

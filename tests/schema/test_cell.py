@@ -51,5 +51,15 @@ def test_an_id_is_a_safe_file_name_for_any_model(name: str) -> None:
     assert "/" not in identity
     assert "\0" not in identity
     assert not identity.startswith(".")
-    assert len(identity) < 150
+    assert len(identity.encode()) < 150
+    assert not identity.startswith("-")
     assert re.search(r"-[0-9a-f]{8}$", identity)
+
+
+def test_an_id_survives_a_trip_through_json() -> None:
+    """Options keep their type: 1, 1.0 and true are three different settings."""
+    for value in (1, 1.0, True, "1", 1e-7):
+        cell = CELL.model_copy(update={"model_options": {"option": value}})
+        assert Cell.model_validate_json(cell.model_dump_json()).id == cell.id
+    ids = {CELL.model_copy(update={"model_options": {"option": value}}).id for value in (1, 1.0, True, "1")}
+    assert len(ids) == 4

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.schema.environment import REDACTED, redact, redact_argument, relevant_variables
+from torchscale.schema.environment import REDACTED, redact, redact_arguments, relevant_variables
 
 
 @pytest.mark.parametrize(
@@ -19,12 +19,25 @@ def test_what_is_not_stays(name: str) -> None:
 
 def test_credentials_in_an_address_go() -> None:
     assert redact("NCCL_PROXY", "http://me:pw@host:3128") == f"http://{REDACTED}@host:3128"
+    assert redact("NCCL_PROXY", "http://me:p@ss@host/a@b") == f"http://{REDACTED}@host/a@b"
+    assert redact("NCCL_PROXY", "http://a:b@one,http://c:d@two") == f"http://{REDACTED}@one,http://{REDACTED}@two"
 
 
-def test_overrides_in_a_command_line() -> None:
-    assert redact_argument("--launch.env.HF_TOKEN=abc") == f"--launch.env.HF_TOKEN={REDACTED}"
-    assert redact_argument("--gpu_counts=[1,2]") == "--gpu_counts=[1,2]"
-    assert redact_argument("benchmark") == "benchmark"
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["--launch.env.HF_TOKEN=abc"], [f"--launch.env.HF_TOKEN={REDACTED}"]),
+        (["--launch.env.HF_TOKEN", "abc", "next"], ["--launch.env.HF_TOKEN", REDACTED, "next"]),
+        (["--launch.env={HF_TOKEN: abc, A: b}"], [f"--launch.env={REDACTED}"]),
+        (["--launch.env", '{"API_KEY": "abc"}'], ["--launch.env", REDACTED]),
+        (["--launch={env: {DB_PASSWORD: abc}}"], [f"--launch={REDACTED}"]),
+        (["benchmark", "http://me:pw@host/c.yaml"], ["benchmark", f"http://{REDACTED}@host/c.yaml"]),
+        (["benchmark", "c.yaml", "--gpu_counts=[1,2]"], ["benchmark", "c.yaml", "--gpu_counts=[1,2]"]),
+        (["--launch.env={A: b}", "--dry-run", "c.yaml"], ["--launch.env={A: b}", "--dry-run", "c.yaml"]),
+    ],
+)
+def test_a_command_line(arguments: list[str], shown: list[str]) -> None:
+    assert redact_arguments(arguments) == tuple(shown)
 
 
 def test_only_variables_that_can_change_a_figure_are_kept() -> None:

@@ -73,7 +73,7 @@ def test_two_ranks_train_what_one_process_trains_on_all_their_data(
         cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=60
     )
     (tmp_path / "task.json").write_text(task.model_dump_json())
-    local = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    local = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", f"--log-dir={tmp_path / 'logs'}"]
     files = [str(tmp_path / name) for name in ("script.py", "task.json", "weights.pt", "equal.json")]
     subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *local, *files],

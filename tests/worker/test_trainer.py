@@ -160,6 +160,16 @@ def test_what_is_a_loss() -> None:
         (MemoryError(), FailureKind.OOM),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), FailureKind.OOM),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), FailureKind.OOM),
+        (OSError(12, "Cannot allocate memory"), FailureKind.OOM),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), FailureKind.OOM),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), FailureKind.OOM),
+        (RuntimeError("socketProgress: Connection closed by remote peer node1<41234>"), FailureKind.PEER_LOST),
+        (
+            torch.distributed.DistNetworkError(
+                "failed to recv, got 0 bytes. Connection was likely closed. Did it crash?"
+            ),
+            FailureKind.PEER_LOST,
+        ),
         (
             RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1"),
             FailureKind.PEER_LOST,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 
-from torchscale.analysis.launches import batch_seconds
+from torchscale.analysis.launches import batch_step_seconds
 from torchscale.analysis.stats import relative_drift, relative_half_width
 from torchscale.schema.cell import Measurement
 from torchscale.schema.record import LaunchRecord, RankRecord, StepDigest, StopRule
@@ -50,7 +50,7 @@ _EXPLANATIONS = {
 def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
     """The flags of one ``ok`` launch."""
     rank = record.ranks[0]
-    seconds = batch_seconds(record)
+    seconds = batch_step_seconds(record)
     flags = set()
     half_width = relative_half_width(seconds)
     imprecise = half_width is None or half_width > rule.target_half_width or len(seconds) < MIN_BATCHES

@@ -12,6 +12,12 @@ def batch_seconds(record: LaunchRecord) -> list[float]:
     return [max(rank.batches[index].seconds for rank in record.ranks) for index in range(_batch_count(record))]
 
 
+def batch_step_seconds(record: LaunchRecord) -> list[float]:
+    """Mean step of each batch for the group; batches of a fixed number of steps may differ by one step."""
+    steps = [batch.steps for batch in record.ranks[0].batches]
+    return [seconds / count for seconds, count in zip(batch_seconds(record), steps, strict=False)]
+
+
 def measured_steps(record: LaunchRecord) -> int:
     """Steps of the measurement."""
     return sum(batch.steps for batch in record.ranks[0].batches[: _batch_count(record)])

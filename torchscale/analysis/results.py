@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torchscale.analysis.flags import Flag, launch_flags
-from torchscale.analysis.launches import batch_seconds, measured_steps, samples_per_second, startup_seconds
+from torchscale.analysis.launches import batch_step_seconds, measured_steps, samples_per_second, startup_seconds
 from torchscale.analysis.scaling import Efficiency, efficiencies
 from torchscale.analysis.stats import lag1_autocorrelation, relative_half_width
 from torchscale.schema.cell import Cell
@@ -143,7 +143,8 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
     rates = tuple(samples_per_second(record) for record in launches)
     rate = statistics.fmean(rates)
     digests = [record.steps.seconds for record in launches if record.steps is not None]
-    half_widths = [width for record in launches if (width := relative_half_width(batch_seconds(record))) is not None]
+    means = [batch_step_seconds(record) for record in launches]
+    half_widths = [width for series in means if (width := relative_half_width(series)) is not None]
     peaks = [peak for record in launches for rank in record.ranks if (peak := rank.memory.peak_bytes) is not None]
     tokens = first.ranks[0].tokens_per_step
     return Figures(
@@ -158,7 +159,7 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
         phases=_phases(launches),
         half_width=max(half_widths, default=None),
         run_half_width=relative_half_width(rates),
-        autocorrelation=lag1_autocorrelation(batch_seconds(first)),
+        autocorrelation=lag1_autocorrelation(means[0]),
         peak_memory_bytes=max(peaks, default=None),
         launch_samples_per_second=rates,
         stop_rule=first.ranks[0].stop_rule,

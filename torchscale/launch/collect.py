@@ -156,7 +156,7 @@ def _judge_records(ranks: Sequence[RankRecord]) -> tuple[State, str]:
             return State.INVALID, f"the loss of rank {record.rank} was not a finite number"
         if record.parameters_equal is False:
             return State.INVALID, (
-                f"after the first step the ranks held different parameters: {record.parameters_differing}; "
+                f"after the first steps the ranks held different parameters: {record.parameters_differing}; "
                 "gradients were not reduced"
             )
         if not record.parameters_changed:

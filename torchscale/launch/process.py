@@ -101,12 +101,12 @@ def end_family(
     family = _find_family(token, root_pid)
     if family:
         _signal_all(family, signal.SIGTERM)
-        psutil.wait_procs(family, timeout=grace_seconds)
+        _wait_for_all(family, grace_seconds)
         family = _find_family(token, root_pid)
     deadline = time.monotonic() + KILL_GRACE_SECONDS
     while family and time.monotonic() < deadline:  # again: a child may have been born between the look and the signal
         _signal_all(family, signal.SIGKILL)
-        psutil.wait_procs(family, timeout=max(0.0, deadline - time.monotonic()))
+        _wait_for_all(family, deadline - time.monotonic())
         family = _find_family(token, root_pid)
     return tuple(f"pid {process.pid} ({_name(process)})" for process in family)
 
@@ -210,6 +210,18 @@ def _signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> 
             process.send_signal(number)
         except psutil.Error:
             continue  # gone meanwhile
+
+
+def _wait_for_all(processes: Sequence[psutil.Process], timeout_seconds: float) -> None:
+    """Until none lives. Not psutil's own wait: it collects a child's exit status, which belongs to the Popen."""
+    wait_until(lambda: not any(_lives(process) for process in processes), timeout_seconds=timeout_seconds)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _name(process: psutil.Process) -> str:

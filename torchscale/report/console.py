@@ -19,11 +19,11 @@ _GRADE_STYLE = {"excellent": "green", "good": "green", "low": "yellow"}
 
 def print_results(summary: RunSummary, console: Console) -> None:
     """One row a cell that was to run, then what was skipped, what failed and what the flags mean, each once."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("model", no_wrap=True)
     for heading in ("batch", "devices", "samples/s", "step", "±95 %", "efficiency", "memory"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("state")
+    table.add_column("state", no_wrap=True)
     for cell in summary.cells:
         if cell.state is not State.SKIPPED:
             table.add_row(*_row(cell))
@@ -47,10 +47,9 @@ def _failed_lines(summary: RunSummary) -> list[str]:
 
 
 def _flag_lines(summary: RunSummary) -> list[str]:
-    flags = sorted({flag for cell in summary.cells for flag in cell.flags})
-    lines = [f"{flag.value}: {flag.explanation}." for flag in flags]
-    starred = any(cell.efficiency is not None and cell.efficiency.flags for cell in summary.cells)
-    return [*lines, "* this efficiency rests on a flagged cell."] if starred else lines
+    flags = Counter(flag for cell in summary.cells for flag in cell.flags)
+    lines = [f"{flag.value} ({count}): {flag.explanation}." for flag, count in sorted(flags.items())]
+    return ["* carries a warning, or rests on a cell that does:", *lines] if lines else []
 
 
 def _row(summary: CellSummary) -> list[str]:
@@ -63,7 +62,7 @@ def _row(summary: CellSummary) -> list[str]:
     head = [escape(title), batch, str(cell.world_size)]
     if figures is None:
         return [*head, "–", "–", "–", "–", "–", f"[{style}]{summary.state.value}[/{style}]"]
-    flags = "".join(f" [yellow]{flag.value}[/yellow]" for flag in summary.flags)
+    mark = "[yellow]*[/yellow]" if summary.flags else ""
     half_width = figures.run_half_width if figures.run_half_width is not None else figures.half_width
     return [
         *head,
@@ -72,7 +71,7 @@ def _row(summary: CellSummary) -> list[str]:
         "–" if half_width is None else format_percent(half_width),
         _efficiency(summary),
         "–" if figures.peak_memory_bytes is None else format_bytes(figures.peak_memory_bytes),
-        f"[{style}]{summary.state.value}[/{style}]{flags}",
+        f"[{style}]{summary.state.value}[/{style}]{mark}",
     ]
 
 

@@ -22,6 +22,7 @@ from torchscale.worker.environment import collect_versions, cpu_name, cuda_devic
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, usable_cpus
 from torchscale.worker.measure.parameters import differing_parameter, fingerprint
 from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
+from torchscale.worker.models import import_model
 from torchscale.worker.outbox import Outbox
 from torchscale.worker.ranks import Ranks
 from torchscale.worker.trainer import TimedBatch, Trainer
@@ -42,22 +43,27 @@ class Started:
 def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> RankRecord:
     """Run the cell and return this rank's raw samples: the phases of a launch, in order."""
     cell = task.cell
-    memory = MemoryMeter(ranks.device)
     outbox.progress(Progress(phase="building"))
     build_started = time.perf_counter()
+    import_model(cell)  # its libraries are not the model's memory
+    memory = MemoryMeter(ranks.device)
     trainer = Trainer(cell, ranks)
     build_seconds = time.perf_counter() - build_started
     initial = fingerprint(trainer.module)
 
+    outbox.progress(Progress(phase="warming up"))
     first = trainer.run_batch(1)
     differing = differing_parameter(trainer.module, ranks)
     launch = _Launch(task, ranks, outbox, trainer)
     warmup = launch.warm_up(first)
+    # A first step whose fp16 gradients overflow is skipped and leaves equal parameters whatever was reduced.
+    differing = differing or differing_parameter(trainer.module, ranks)
     changed = not torch.equal(initial, fingerprint(trainer.module))
 
     load = HostLoadMeter(usable_cpus(), pinned=task.cpu_sets is not None)
     batches, stop_rule = launch.measure(warmup)
     host_load = load.read()
+    outbox.progress(Progress(phase="finishing"))
     parameters = sum(parameter.numel() for parameter in trainer.module.parameters())
     trainer.close()
     return RankRecord(
@@ -133,12 +139,12 @@ class _Launch:
             steps_per_epoch=steps_per_epoch,
             budget_left=self._budget_left(),
         )
-        batch_steps = int(self._ranks.agree(rule.batch_steps))
         batches: list[Batch] = []
         epoch: list[StepSample] = []
         ended_by = None
         while ended_by is None:
-            timed = self._run("measuring", batch_steps, batches)
+            steps = int(self._ranks.agree(rule.batch_steps(len(batches))))
+            timed = self._run("measuring", steps, batches)
             batches.append(timed.batch)
             self._outbox.steps(timed.samples)
             if self._rule.epochs is not None:

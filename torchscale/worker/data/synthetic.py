@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -43,9 +43,11 @@ def _checked(batch: object, batch_size: int) -> Iterable[tuple[str, torch.Tensor
         TypeError: it is not a dictionary of tensors.
         ValueError: a tensor's first dimension is not the batch.
     """
-    if not isinstance(batch, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in batch.values()):
+    if not isinstance(batch, Mapping):
         raise TypeError(f"make_batch must return a dictionary of tensors, not {type(batch).__name__}")
     for name, tensor in batch.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"make_batch must return a dictionary of tensors; {name!r} is {type(tensor).__name__}")
         if tensor.shape[:1] != (batch_size,):
             raise ValueError(
                 f"make_batch({batch_size}, …): {name!r} has the shape {tuple(tensor.shape)}; "

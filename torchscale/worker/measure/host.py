@@ -16,6 +16,8 @@ import torch
 
 from torchscale.schema.record import HostLoad, MemoryUse
 
+_PROC_STAT = Path("/proc/stat")
+
 
 class HostLoadMeter:
     """Processor time from its making to :meth:`read`."""
@@ -76,7 +78,7 @@ def _busy_seconds(cpus: tuple[int, ...]) -> float:
 def _online_cpus() -> Iterable[int]:
     """Numbers of the CPUs that psutil lists, in its order: without those that are offline (SMT off leaves gaps)."""
     try:
-        numbers = re.findall(r"^cpu(\d+) ", Path("/proc/stat").read_text(), re.MULTILINE)
+        numbers = re.findall(r"^cpu(\d+) ", _PROC_STAT.read_text(), re.MULTILINE)
     except OSError:
         return itertools.count()  # not Linux: all of them
     return [int(number) for number in numbers]

@@ -13,6 +13,8 @@ MIN_BATCHES = 10
 """A measurement is cut into at least this many batches wherever its steps allow it."""
 _WARMUP_BATCH_STEPS = 10
 _WARMUP_SHARE_OF_BUDGET = 0.4
+_MAX_BATCH_SECONDS = 15.0
+"""A rank says nothing within a batch: with longer ones, slow steps would look like a hang to the launcher."""
 
 
 class WarmupRule:
@@ -23,7 +25,7 @@ class WarmupRule:
         self._cap = rule.warmup_max_seconds
         if budget_left is not None:
             self._cap = min(self._cap, _WARMUP_SHARE_OF_BUDGET * max(0.0, budget_left))
-        fits = int(self._cap / MIN_BATCHES / step_seconds) if step_seconds > 0 else _WARMUP_BATCH_STEPS
+        fits = int(min(self._cap / MIN_BATCHES, _MAX_BATCH_SECONDS) / max(step_seconds, 1e-9))
         self.batch_steps = max(1, min(_WARMUP_BATCH_STEPS, fits))
 
     def is_steady(self, batches: Sequence[Batch]) -> bool:
@@ -43,7 +45,9 @@ class WarmupRule:
 
 
 class MeasurementRule:
-    """How many steps make a batch, and which rule ends the measurement.
+    """How many steps make each batch, and which rule ends the measurement.
+
+    Batches are equally long. Where a fixed number of steps (or an epoch) cannot be cut evenly, they differ by one step.
 
     Args:
         rule: The cell's settings.
@@ -58,7 +62,17 @@ class MeasurementRule:
         self._rule = rule
         self._budget_left = budget_left
         self._fixed_steps = _fixed_steps(rule, steps_per_epoch)
-        self.batch_steps = self._batch_steps(step_seconds, steps_per_epoch)
+        self._step_seconds = max(step_seconds, 1e-9)
+        self._whole = steps_per_epoch if rule.epochs is not None else rule.measure_steps
+        self._parts = 1 if self._whole is None else self._cut(self._whole)
+        self._batch_steps = self._free_batch_steps()
+
+    def batch_steps(self, done: int) -> int:
+        """Steps of the next batch, once ``done`` batches are in."""
+        if self._whole is None:
+            return self._batch_steps
+        part = done % self._parts
+        return self._whole * (part + 1) // self._parts - self._whole * part // self._parts
 
     def ended_by(self, batches: Sequence[Batch]) -> StopRule | None:
         """The rule that ends the measurement after ``batches``, or ``None`` to go on."""
@@ -81,24 +95,27 @@ class MeasurementRule:
             half_width = relative_half_width([batch.seconds for batch in batches])
             if half_width is not None and half_width <= rule.target_half_width:
                 return StopRule.CONVERGED
-        if steps + self.batch_steps > rule.max_steps:
+        if steps + self._batch_steps > rule.max_steps:
             return StopRule.MAX_STEPS
         if seconds + next_seconds > rule.max_seconds:
             return StopRule.MAX_SECONDS
         return None
 
-    def _batch_steps(self, step_seconds: float, steps_per_epoch: int) -> int:
-        rule = self._rule
-        if rule.epochs is not None:
-            return steps_per_epoch // _parts(steps_per_epoch, math.ceil(MIN_BATCHES / rule.epochs))
-        if rule.measure_steps is not None:
-            return rule.measure_steps // _parts(rule.measure_steps, MIN_BATCHES)
-        step_seconds = max(step_seconds, 1e-9)
+    def _cut(self, whole: int) -> int:
+        """Into how many batches a fixed number of steps is cut: ten over the measurement, more where steps are slow."""
+        wanted = math.ceil(MIN_BATCHES / (self._rule.epochs or 1))
+        longest = max(min(_MAX_BATCH_SECONDS, self._budget() / MIN_BATCHES), self._step_seconds)
+        return min(whole, max(wanted, math.ceil(whole * self._step_seconds / longest)))
+
+    def _free_batch_steps(self) -> int:
+        """Steps of a batch where the number of steps is open."""
+        rule, step_seconds = self._rule, self._step_seconds
+        longest = int(_MAX_BATCH_SECONDS / step_seconds)
         if rule.measure_seconds is not None:
-            return max(1, int(min(rule.measure_seconds, self._budget()) / MIN_BATCHES / step_seconds))
+            return max(1, min(int(min(rule.measure_seconds, self._budget()) / MIN_BATCHES / step_seconds), longest))
         wanted = max(math.ceil(rule.min_steps / MIN_BATCHES), math.ceil(rule.min_seconds / MIN_BATCHES / step_seconds))
         fits = min(rule.max_steps, min(rule.max_seconds, self._budget()) / step_seconds)
-        return max(1, min(wanted, int(fits / MIN_BATCHES)))
+        return max(1, min(wanted, int(fits / MIN_BATCHES), longest))
 
     def _budget(self) -> float:
         return math.inf if self._budget_left is None else max(0.0, self._budget_left)
@@ -108,11 +125,6 @@ def _fixed_steps(rule: Measurement, steps_per_epoch: int) -> int | None:
     if rule.epochs is not None:
         return rule.epochs * steps_per_epoch
     return rule.measure_steps
-
-
-def _parts(steps: int, at_least: int) -> int:
-    """The smallest number of equal parts, ``at_least`` or more, that ``steps`` can be cut into."""
-    return next((parts for parts in range(min(at_least, steps), steps) if steps % parts == 0), steps)
 
 
 def _totals(batches: Sequence[Batch]) -> tuple[int, float]:

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 
-from torchscale.catalog.models import MODELS
+from torchscale.catalog.models import MODELS, ModelFacts
 from torchscale.schema.cell import Cell
 from torchscale.worker.models import custom
 from torchscale.worker.models.interface import Workload
+
+
+def import_model(cell: Cell) -> None:
+    """Import what builds the cell's model, so that building it allocates the model alone.
+
+    Raises:
+        ImportError: a user's own module cannot be imported or has no such function.
+        TypeError: it is not a function.
+    """
+    facts = MODELS.get(cell.model)
+    if facts is None:
+        custom.resolve(cell.model)
+    else:
+        _family(facts)
 
 
 def build_workload(cell: Cell) -> Workload:
@@ -15,7 +30,11 @@ def build_workload(cell: Cell) -> Workload:
     facts = MODELS.get(cell.model)
     if facts is None:
         return custom.build(cell.model, cell.model_options)
-    family = importlib.import_module(f"{__name__}.{facts.family}")
+    family = _family(facts)
     workload = family.build(cell.model, cell.model_options)
     assert isinstance(workload, Workload)  # noqa: S101 - narrows the dynamic import for the type checker
     return workload
+
+
+def _family(facts: ModelFacts) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{facts.family}")

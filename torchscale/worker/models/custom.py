@@ -36,7 +36,7 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
         ImportError: the module cannot be imported or has no such function.
         TypeError: what it returns does not keep the contract.
     """
-    module = _resolve(path)(**options)
+    module = resolve(path)(**options)
     if not isinstance(module, nn.Module):
         raise TypeError(f"{path} must return a torch.nn.Module, not {type(module).__name__}")
     make_batch = getattr(module, "make_batch", None)
@@ -46,7 +46,7 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
     return Workload(module, make_batch, int(tokens) if isinstance(tokens, int) else None)
 
 
-def _resolve(path: str) -> Callable[..., object]:
+def resolve(path: str) -> Callable[..., object]:
     """The function behind an import path; modules in the working directory are found, as with ``python -m``."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 HEAVY = {
     "torch",
     "transformers",
@@ -56,3 +58,25 @@ def test_everything_but_the_worker_does_without_torch(module: str) -> None:
 def test_the_worker_does_without_the_terminal_and_the_report() -> None:
     loaded = loaded_by("import torchscale.worker.rank, torchscale.worker.probe, torchscale.worker.collective_check")
     assert loaded & {"typer", "plotly", "matplotlib", "jinja2", "weasyprint"} == set()
+
+
+def test_help_as_a_user_runs_it_loads_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "torchscale", "--help"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert "benchmark" in done.stdout
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "typer" in loaded
+    assert loaded & HEAVY == set()
+
+
+def test_the_rooms_import_each_other_in_one_direction_alone() -> None:
+    program = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([program, "--no-cache"], check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    assert "0 broken" in done.stdout

@@ -198,28 +198,17 @@ def test_torchrun_that_is_asked_to_end_is_killed_and_takes_its_ranks_along(tmp_p
     assert not any(rank.is_running() for rank in ranks)
 
 
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("{'x': torch.randn(3, 4)}", "TypeError"),
-        ("torch.randn(3, 4)", "make_batch must return a dictionary of tensors, not Tensor"),
-    ],
-)
-def test_a_broken_contract_is_told_in_the_reason(tmp_path: Path, body: str, told: str) -> None:
+def test_a_broken_contract_is_told_in_the_reason(tmp_path: Path) -> None:
     model = "import torch\nclass Net(torch.nn.Linear):\n    def make_batch(self, size, generator):\n"
-    model += f"        return {body}\ndef build():\n    return Net(4, 4)\n"
+    model += "        return torch.randn(3, 4)\ndef build():\n    return Net(4, 4)\n"
     (tmp_path / "broken_net.py").write_text(model)
     record = launch(
-        tmp_path / "launch-0",
-        1,
-        lambda _: None,
-        env={"PYTHONPATH": str(tmp_path)},
-        models="broken_net:build",
-        batch_sizes=3,
+        tmp_path / "launch-0", 1, lambda _: None, env={"PYTHONPATH": str(tmp_path)}, models="broken_net:build"
     )
     assert record.state is State.CRASHED
-    assert told in record.reason
-    assert "broken_net" in record.failures[0].traceback or "make_batch" in record.failures[0].traceback
+    assert record.reason == "rank 0: TypeError: make_batch must return a dictionary of tensors, not Tensor"
+    assert record.exit_code == 1
+    assert record.log_tail
 
 
 def test_options_of_torchrun_in_the_environment_do_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.factories import cells
+from torchscale.schema.cell import Cell, LaunchTask
+from torchscale.schema.record import RankRecord
+
 SCRIPT = """
 import json, os, sys, time
 import torch
@@ -39,10 +43,29 @@ with joined_ranks(task) as ranks:
 os._exit(0)
 """
 
+WHOLE_LAUNCH = """
+import os, sys, time, pathlib
+import torch
+from torchscale.schema.cell import LaunchTask
+from torchscale.worker import trainer
+from torchscale.worker.outbox import Outbox
+from torchscale.worker.ranks import joined_ranks
+from torchscale.worker.train import Started, train
+
+trainer.parallelize = lambda module, cell, ranks: module  # nobody reduces gradients
+task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
+torch.set_num_threads(1)
+with joined_ranks(task) as ranks:
+    outbox = Outbox(pathlib.Path(sys.argv[2]), ranks.rank)
+    outbox.record(train(task, ranks, outbox, Started(0.0, 0.0)))
+os._exit(0)
+"""
+
 MODEL = """
-import os
 import torch
 from torch import nn
+
+SCALE = 1.0
 
 class Net(nn.Module):
     def __init__(self):
@@ -50,7 +73,7 @@ class Net(nn.Module):
         self.layer = nn.Linear(16, 16)
         self.head = nn.Linear(16, 4)
     def forward(self, x, y):
-        return nn.functional.mse_loss(self.head(torch.tanh(self.layer(x))), y)
+        return SCALE * nn.functional.mse_loss(self.head(torch.tanh(self.layer(x))), y)
     def make_batch(self, batch_size, generator):
         sizes = {"x": 16, "y": 4}
         return {name: torch.randn(batch_size, size, generator=generator) for name, size in sizes.items()}
@@ -60,28 +83,30 @@ def build():
 """
 
 
-def test_two_ranks_train_what_one_process_trains_on_all_their_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests.factories import cells
-    from torchscale.schema.cell import LaunchTask
-
-    (tmp_path / "small_net.py").write_text(MODEL)
-    (tmp_path / "script.py").write_text(SCRIPT)
-    cell = cells(models="small_net:build", batch_sizes=8, gpu_counts=2, training={"learning_rate": 0.01})[0]
+def torchrun(directory: Path, script: str, cell: Cell, *files: str) -> None:
+    """Run ``script`` on two ranks with a task of ``cell`` and paths in ``directory`` as its arguments."""
+    (directory / "script.py").write_text(script)
     task = LaunchTask(
         cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=60
     )
-    (tmp_path / "task.json").write_text(task.model_dump_json())
-    local = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", f"--log-dir={tmp_path / 'logs'}"]
-    files = [str(tmp_path / name) for name in ("script.py", "task.json", "weights.pt", "equal.json")]
+    (directory / "task.json").write_text(task.model_dump_json())
+    local = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", f"--log-dir={directory / 'logs'}"]
+    arguments = [str(directory / name) for name in ("script.py", "task.json", *files)]
     subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *local, *files],
+        [sys.executable, "-m", "torch.distributed.run", *local, *arguments],
         check=True,
         timeout=120,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "GLOO_SOCKET_IFNAME": "lo"},
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(directory), "GLOO_SOCKET_IFNAME": "lo"},
     )
+
+
+def test_two_ranks_train_what_one_process_trains_on_all_their_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small_net.py").write_text(MODEL)
+    cell = cells(models="small_net:build", batch_sizes=8, gpu_counts=2, training={"learning_rate": 0.01})[0]
+    torchrun(tmp_path, SCRIPT, cell, "weights.pt", "equal.json")
     equal, broken = json.loads((tmp_path / "equal.json").read_text())
     assert equal is None
     assert broken == "layer.bias (1 of 4 parameters differ)"
@@ -102,3 +127,21 @@ def test_two_ranks_train_what_one_process_trains_on_all_their_data(
     trained = torch.load(tmp_path / "weights.pt")
     for name, parameter in model.state_dict().items():
         torch.testing.assert_close(trained[name], parameter, rtol=1e-5, atol=1e-6)
+
+
+def test_a_lost_reduction_is_seen_even_where_fp16_skips_the_first_step(tmp_path: Path) -> None:
+    """A loss this large overflows under the first scale: nothing is updated, and nothing can differ yet."""
+    (tmp_path / "small_net.py").write_text(MODEL.replace("SCALE = 1.0", "SCALE = 1000.0"))
+    quick = {"preset": "quick", "warmup_steps": 20, "warmup_seconds": 0.01, "warmup_max_seconds": 2, "measure_steps": 4}
+    cell = cells(
+        models="small_net:build",
+        batch_sizes=8,
+        gpu_counts=2,
+        training={"learning_rate": 0.01, "precision": "fp16"},
+        benchmark=quick,
+    )[0]
+    torchrun(tmp_path, WHOLE_LAUNCH, cell, ".")
+    records = [RankRecord.model_validate_json((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    assert [record.parameters_equal for record in records] == [False, False]
+    assert [record.parameters_changed for record in records] == [True, True]
+    assert records[0].parameters_differing == records[1].parameters_differing

@@ -1,17 +1,25 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from collections import namedtuple
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch import nn
 
-from torchscale.worker.measure.clock import CudaEventClock, HostClock, make_clock
+from tests.factories import cells
+from torchscale.worker.measure import host
+from torchscale.worker.measure.clock import CudaEventClock, CudaSyncClock, HostClock, make_clock
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, usable_cpus
 from torchscale.worker.measure.parameters import differing_parameter, fingerprint
 from torchscale.worker.ranks import Ranks
+from torchscale.worker.trainer import Trainer
 
 ALONE = Ranks(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"), backend=None)
 
@@ -112,3 +120,75 @@ def test_a_single_rank_agrees_with_itself() -> None:
     assert differing_parameter(nn.Linear(2, 2), ALONE) is None
     assert ALONE.agree(3.0) == 3.0
     assert fingerprint(nn.ReLU()).numel() == 0
+
+
+def test_processor_time_is_read_from_the_right_cpus_when_some_are_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With SMT off, CPUs 0, 2 and 4 may be all there are; the second line is then of CPU 2."""
+    (tmp_path / "stat").write_text("cpu  9 0 0\ncpu0 1 0 0\ncpu2 1 0 0\ncpu4 1 0 0\nintr 5\n")
+    times = [dict.fromkeys(("user", "nice", "system", "irq", "softirq", "steal"), 0.0) for _ in range(3)]
+    row = namedtuple("row", list(times[0]))  # type: ignore[misc]
+    monkeypatch.setattr(host, "_PROC_STAT", tmp_path / "stat")
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [row(**entry) for entry in times])
+    two, four = HostLoadMeter((2,), pinned=True), HostLoadMeter((4,), pinned=True)
+    times[1].update(user=1.0, steal=0.5)
+    times[2].update(system=0.25)
+    assert two.read().busy_seconds == 1.5
+    assert four.read().busy_seconds == 0.25
+
+
+def test_processor_time_of_others_is_busy_but_not_own() -> None:
+    cpu = usable_cpus()[0]
+    meter = HostLoadMeter((cpu,), pinned=True)
+    spin = f"import os, time; os.sched_setaffinity(0, [{cpu}]); end = time.time() + 1.0\nwhile time.time() < end: pass"
+    subprocess.run([sys.executable, "-c", spin], check=True)
+    load = meter.read()
+    assert load.own_seconds < 0.3
+    assert load.busy_seconds >= 0.3
+    assert load.busy_seconds <= load.wall_seconds + 0.1
+
+
+class SlowEvent(FakeEvent):
+    """Events 10 ms apart."""
+
+    def elapsed_time(self, other: Any) -> float:
+        return 10.0 * super().elapsed_time(other)
+
+
+def test_phases_by_events_add_up_to_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path that a GPU takes, with events of known times: four phases of 10 ms a step."""
+    monkeypatch.setattr(torch.cuda, "Event", SlowEvent)
+    trainer = Trainer(cells(models="tiny-gpt2", batch_sizes=1, gpu_counts=1)[0], ALONE)
+    monkeypatch.setattr(trainer, "_clock", CudaEventClock())
+    timed = trainer.run_batch(3)
+    assert timed.batch.seconds == pytest.approx(0.12)
+    for sample in timed.samples:
+        assert sample.seconds == pytest.approx(0.04)
+        assert [sample.data_wait, sample.forward, sample.backward, sample.optimizer] == pytest.approx([0.01] * 4)
+
+
+def test_a_cuda_device_has_events_and_the_strict_clock_when_asked() -> None:
+    assert isinstance(make_clock(torch.device("cuda", 0), sync_cuda=False), CudaEventClock)
+    assert isinstance(make_clock(torch.device("cuda", 0), sync_cuda=True), CudaSyncClock)
+
+
+def test_the_strict_clock_waits_for_the_device_before_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: time.sleep(0.02))
+    clock = CudaSyncClock()
+    clock.mark()
+    clock.mark()
+    first, second = clock.read()
+    assert first == 0.0
+    assert second >= 0.02
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.float32, torch.bfloat16])
+def test_a_scalar_parameter_has_a_fingerprint(dtype: torch.dtype) -> None:
+    module = nn.Module()
+    module.register_parameter("one", nn.Parameter(torch.ones((), dtype=dtype), requires_grad=False))
+    before = fingerprint(module)
+    with torch.no_grad():
+        module.one.add_(1)  # type: ignore[operator]
+    assert before.shape == (1,)
+    assert not torch.equal(before, fingerprint(module))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
-from torchscale.launch.process import run_bounded
+from torchscale.launch.process import inherited_environment, run_bounded
 from torchscale.schema.probe import CollectiveFacts, NodeFacts
 
 _PROBE_SECONDS = 180.0
@@ -44,6 +43,7 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
         out = Path(directory) / "collective.json"
         arguments = ["-m", "torchscale.worker.collective_check", str(out), backend, str(timeout_seconds)]
         local = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "--max-restarts=0"]
+        local.append(f"--log-dir={directory}")  # else torchrun leaves a directory in /tmp
         command = [sys.executable, "-m", "torch.distributed.run", *local, *arguments]
         finished = run_bounded(command, timeout_seconds=timeout_seconds, env=_environment())
         try:
@@ -54,7 +54,7 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
 
 
 def _environment() -> dict[str, str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**inherited_environment(), "OMP_NUM_THREADS": "1"}
     if Path("/sys/class/net/lo").exists():
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return environment

@@ -124,6 +124,12 @@ def find_token_processes(token: str) -> list[psutil.Process]:
     return found
 
 
+def inherited_environment() -> dict[str, str]:
+    """Our variables for a torchrun, but for PET_*: it takes those as options (training operators set them in pods),
+    and all of ours are on its command line."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+
+
 def adopt_orphans() -> None:
     """Make this process the parent of descendants whose own parent dies, so that they are found and reaped."""
     if _LIBC is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import sys
@@ -19,7 +18,7 @@ from pydantic import ValidationError
 from torchscale.errors import MachineError
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.oom import OomKills
-from torchscale.launch.process import POLL_SECONDS, ManagedProcess
+from torchscale.launch.process import POLL_SECONDS, ManagedProcess, inherited_environment
 from torchscale.schema.cell import LaunchTask
 from torchscale.schema.progress import Progress
 from torchscale.schema.record import LaunchRecord
@@ -127,8 +126,7 @@ def worker_environment(task: LaunchTask, extra: Mapping[str, str]) -> dict[str, 
     """Variables of the ranks: this process's, the thread share, no network for model hubs, then the user's own."""
     threads = str(task.threads_per_rank)
     environment = {
-        # torchrun takes PET_* as options (training operators set them in pods), and ours are all on its command line.
-        **{name: value for name, value in os.environ.items() if not name.startswith("PET_")},
+        **inherited_environment(),
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "HF_HUB_OFFLINE": "1",

@@ -44,7 +44,12 @@ def node(gpus: int = 8, **changes: Any) -> NodeFacts:
     """A healthy node of eight H100s."""
     defaults: dict[str, Any] = {
         "software": SoftwareFacts(
-            python="3.11.7", torch="2.11.0", cuda_built="12.8", cuda_available=gpus > 0, nccl="2.27.5"
+            python="3.11.7",
+            torch="2.11.0",
+            cuda_built="12.8",
+            cuda_available=gpus > 0,
+            cuda_devices=gpus,
+            nccl="2.27.5",
         ),
         "driver": DriverFacts(
             version="570.86",
@@ -91,8 +96,8 @@ def test_a_healthy_node_is_fit_and_every_check_passes() -> None:
 
 
 def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> None:
-    software = SoftwareFacts(python="3.11.7", torch="2.13.0+cpu", cuda_available=False)
-    facts = node(gpus=0, software=software, driver=DriverFacts(error="NVML Shared Library Not Found"))
+    software = SoftwareFacts(python="3.11.7", torch="2.13.0+cpu", cuda_available=False, cuda_devices=0)
+    facts = node(gpus=0, software=software, driver=DriverFacts(error="NVML Shared Library Not Found", missing=True))
     validation = validate_facts(facts, Requirements())
     assert validation.fit
     assert validation.verdict == "Fit for CPU benchmarking: no CUDA GPU found."
@@ -114,6 +119,8 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
         (changed("software", nccl=None), "nccl", Status.FAIL, "without NCCL"),
         (with_gpu(name="NVIDIA A100"), "gpus", Status.WARN, "1 × NVIDIA A100"),
         (with_gpu(ecc_uncorrected=2), "gpu_ecc", Status.FAIL, "GPU 1: 2"),
+        (changed("driver", unreadable=("GPU 3: GPU is lost",)), "gpus", Status.FAIL, "GPU 3: GPU is lost"),
+        (changed("driver", gpus=(), error="NVML/RM version mismatch"), "gpus", Status.FAIL, "version mismatch"),
         (with_gpu(ecc_enabled=False), "gpu_ecc", Status.WARN, "off on GPU 1"),
         (with_gpu(throttle_reasons=("power brake",)), "gpu_throttling", Status.WARN, "GPU 1: power brake"),
         (with_gpu(temperature_celsius=91), "gpu_temperature", Status.WARN, "GPU 1: 91 °C"),
@@ -135,7 +142,7 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
         (changed("disk", error="Read-only file system"), "disk", Status.FAIL, "Read-only"),
         (changed("nsys", can_export=False), "nsys", Status.WARN, "it can record but not export"),
         (changed("nsys", path=None), "nsys", Status.WARN, "not installed"),
-        (changed("collective", wrong_elements=3), "collective", Status.FAIL, "3 of 789435 elements wrong"),
+        (changed("collective", wrong_elements=3), "collective", Status.FAIL, "3 of 1,578,870 elements wrong"),
         (changed("collective", error="no result within 120 s"), "collective", Status.FAIL, "no result within"),
     ],
 )
@@ -168,3 +175,64 @@ def test_too_few_gpus() -> None:
     validation = validate_facts(node(gpus=4), Requirements(gpus=8))
     assert lacks_required_device(validation)
     assert "GPUs failed" in validation.verdict
+
+
+@pytest.mark.parametrize(
+    ("facts", "identity", "said"),
+    [
+        (with_gpu(ecc_uncorrected=None), "gpu_ecc", "no error count for GPU 1"),
+        (with_gpu(foreign_processes=None), "gpu_idle", "lists no processes for GPU 1"),
+        (changed("driver", pairs=()), "gpu_links", "P2P not reported"),
+        (changed("driver", pairs=(GpuPairFacts(first=0, second=1),)), "gpu_links", "P2P not reported"),
+        (changed("host", open_files_limit=None), "open_files", "could not be looked at"),
+        (changed("host", memory_lock_limit=None), "locked_memory", "could not be looked at"),
+        (changed("disk", free_bytes=None), "disk", "could not be looked at"),
+    ],
+)
+def test_what_was_not_reported_never_passes(facts: NodeFacts, identity: str, said: str) -> None:
+    found = check(facts, identity)
+    assert found.status in (Status.NOT_APPLICABLE, Status.WARN)
+    assert said in found.seen
+
+
+def test_gpus_that_the_environment_hides_do_not_count() -> None:
+    facts = changed("software", cuda_devices=1)
+    assert validate_facts(facts, Requirements()).verdict == "Fit for training on 1 of 8 GPUs."
+    assert lacks_required_device(validate_facts(facts, Requirements(gpus=8)))
+    assert not lacks_required_device(validate_facts(facts, Requirements(gpus=1)))
+
+
+def test_a_driver_that_cannot_be_asked_is_never_a_node_without_gpus() -> None:
+    facts = node().model_copy(update={"driver": None, "unknown": {"driver": "NVMLError: Unknown Error"}})
+    assert validate_facts(facts, Requirements()).verdict.startswith("Fit for training on 8 GPUs.")
+    software = SoftwareFacts(python="3.11.7", torch="2.13.0", cuda_available=False, cuda_devices=0)
+    verdict = validate_facts(facts.model_copy(update={"software": software}), Requirements()).verdict
+    assert "whether there is a GPU is not known" in verdict
+    assert "no CUDA GPU found" not in verdict
+
+
+def test_gpus_on_the_bus_without_a_driver_are_worth_a_word() -> None:
+    host = node().host
+    assert host is not None
+    driver = DriverFacts(error="Driver Not Loaded", missing=True)
+    facts = node(driver=driver, host=host.model_copy(update={"nvidia_devices": 8}))
+    found = check(facts, "gpus")
+    assert found.status is Status.WARN
+    assert "8 on the PCI bus" in found.seen
+    none = node(driver=driver, host=host.model_copy(update={"nvidia_devices": 0}))
+    assert check(none, "gpus").status is Status.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("requirement", "lacking"),
+    [
+        (Requirements(nccl=True), changed("software", nccl=None)),
+        (Requirements(nsys=True), changed("nsys", path=None)),
+        (Requirements(nsys=True), changed("nsys", can_export=False)),
+    ],
+)
+def test_each_requirement_is_met_by_a_healthy_node_and_missed_by_another(
+    requirement: Requirements, lacking: NodeFacts
+) -> None:
+    assert not lacks_required_device(validate_facts(node(), requirement))
+    assert lacks_required_device(validate_facts(lacking, requirement))

@@ -11,11 +11,15 @@ import pytest
 
 from torchscale.schema.probe import NodeFacts
 from torchscale.worker.probe_gpu import driver_facts
-from torchscale.worker.probe_host import disk_facts, has_importer, host_facts, rdma_ports
+from torchscale.worker.probe_host import disk_facts, has_importer, host_facts, nvidia_devices, rdma_ports
 
 
 class NVMLError(Exception):
     """What the driver's library raises."""
+
+    def __init__(self, message: str, value: int = 3) -> None:
+        super().__init__(message)
+        self.value = value
 
 
 def fake_nvml(**changes: Any) -> SimpleNamespace:
@@ -81,11 +85,55 @@ def test_what_a_gpu_does_not_answer_is_absent() -> None:
 
 def test_no_driver_is_a_fact() -> None:
     def fail() -> None:
-        raise NVMLError("NVML Shared Library Not Found")
+        raise NVMLError("NVML Shared Library Not Found", 12)
 
     facts = driver_facts(fake_nvml(nvmlInit=fail))
-    assert facts.error == "NVML Shared Library Not Found"
+    assert (facts.error, facts.missing) == ("NVML Shared Library Not Found", True)
     assert facts.gpus == ()
+
+
+def test_a_driver_that_is_there_and_broken_is_not_missing() -> None:
+    def fail() -> None:
+        raise NVMLError("RM has detected an NVML/RM version mismatch.", 18)
+
+    facts = driver_facts(fake_nvml(nvmlInit=fail))
+    assert (facts.error, facts.missing) == ("RM has detected an NVML/RM version mismatch.", False)
+
+
+def test_a_lost_gpu_does_not_hide_the_others() -> None:
+    def handle(index: int) -> int:
+        if index == 0:
+            raise NVMLError("GPU is lost", 15)
+        return index
+
+    facts = driver_facts(fake_nvml(nvmlDeviceGetHandleByIndex=handle, nvmlDeviceGetCount=lambda: 3))
+    assert facts.unreadable == ("GPU 0: GPU is lost",)
+    assert [gpu.index for gpu in facts.gpus] == [1, 2]
+    assert [(pair.first, pair.second) for pair in facts.pairs] == [(1, 2)]
+
+
+def test_gpus_of_other_containers_are_not_broken() -> None:
+    def handle(index: int) -> int:
+        if index == 1:
+            raise NVMLError("Insufficient Permissions", 4)
+        return index
+
+    facts = driver_facts(fake_nvml(nvmlDeviceGetHandleByIndex=handle))
+    assert facts.unreadable == ()
+    assert [gpu.index for gpu in facts.gpus] == [0]
+
+
+def test_nvidia_controllers_on_the_bus_are_counted(tmp_path: Path) -> None:
+    for name, vendor, kind in (
+        ("0000:01:00.0", "0x10de", "0x030200"),  # a GPU
+        ("0000:01:00.1", "0x10de", "0x040300"),  # its audio
+        ("0000:02:00.0", "0x1a03", "0x030000"),  # a board's own graphics
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / name / "class").write_text(f"{kind}\n")
+    assert nvidia_devices(tmp_path) == 1
+    assert nvidia_devices(tmp_path / "none") is None
 
 
 def test_infiniband_ports_from_the_kernels_tree(tmp_path: Path) -> None:
@@ -116,6 +164,12 @@ def test_the_disk_is_written_to_and_left_clean(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_output_directory_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("")
+    assert disk_facts(tmp_path / "results").error == "not a directory"
+    assert disk_facts(tmp_path / "results" / "run").error == "not a directory"
+
+
 def test_a_partial_nsys_has_no_importer(tmp_path: Path) -> None:
     nsys = tmp_path / "nsight-systems" / "2026.1" / "target-linux-x64" / "nsys"
     nsys.parent.mkdir(parents=True)
@@ -125,6 +179,7 @@ def test_a_partial_nsys_has_no_importer(tmp_path: Path) -> None:
     importer.parent.mkdir()
     importer.write_text("")
     assert has_importer(nsys) is True
+    assert has_importer(nsys.parents[1] / "bin" / "nsys") is True
     assert has_importer(tmp_path / "bin" / "nsys") is None
 
 
@@ -139,7 +194,7 @@ def test_a_broken_torch_is_a_fact_and_not_a_traceback(tmp_path: Path) -> None:
         timeout=120,
         cwd=tmp_path,
     )
-    facts = NodeFacts.model_validate(json.loads(done.stdout))
+    facts = NodeFacts.model_validate(json.loads(done.stdout.splitlines()[-1]))
     assert facts.software is not None
     assert facts.software.torch is None
     assert facts.software.torch_error == "OSError: libcudart.so.12: cannot open shared object file"

@@ -22,6 +22,8 @@ class Requirements:
 
     cuda: bool = False
     gpus: int = 0
+    nccl: bool = False
+    nsys: bool = False
 
 
 def validate_facts(facts: NodeFacts, requirements: Requirements) -> Validation:
@@ -67,10 +69,11 @@ def cuda_runtime(facts: NodeFacts) -> Check:
     """torch's CUDA is one that the driver can run."""
     rule = ("cuda_runtime", "software", "CUDA runtime")
     software, driver = facts.software, facts.driver
-    if software is None or driver is None or software.torch is None:
-        return unknown(rule, facts.unknown.get("driver"))
-    if not driver.gpus:
-        return not_applicable(rule, f"no GPU ({driver.error})" if driver.error else "no GPU")
+    if software is None or driver is None:
+        return unknown(rule, facts.unknown.get("driver" if driver is None else "software"))
+    if not driver.gpus or software.torch is None:
+        no_gpu = f"no GPU ({driver.error})" if driver.error else "no GPU"
+        return not_applicable(rule, no_gpu if software.torch is not None else "PyTorch cannot be imported")
     if software.cuda_built is None:
         return failed(
             rule,
@@ -110,11 +113,14 @@ def collective(facts: NodeFacts) -> Check:
     found = facts.collective
     if found is None:
         return unknown(rule, facts.unknown.get("collective", "not run"))
+    if facts.software is not None and facts.software.torch is None:
+        return not_applicable(rule, "not run: PyTorch cannot be imported")
     if found.error is not None:
         advice = "run with NCCL_DEBUG=INFO" if found.backend == "nccl" else "check the loopback interface and firewall"
         return failed(rule, f"{found.backend}: {found.error}", "a sum over two ranks", advice)
     if found.wrong_elements:
-        seen = f"{found.backend}: {found.wrong_elements} of {found.elements} elements wrong"
+        compared = found.elements * found.world_size
+        seen = f"{found.backend}: {found.wrong_elements:,} of {compared:,} elements wrong"
         advice = "do not train on this node; check GPU memory (ECC), links and NCCL's version"
         return failed(rule, seen, "every element exact", advice)
     timing = "" if found.seconds is None else f", 1 MiB in {found.seconds * 1e3:.2f} ms"
@@ -132,8 +138,8 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 def _required(facts: NodeFacts, requirements: Requirements) -> list[Check]:
     checks = []
-    usable = facts.software is not None and bool(facts.software.cuda_available)
-    gpus = len(facts.driver.gpus) if facts.driver is not None else 0
+    software = facts.software
+    usable = software is not None and bool(software.cuda_available)
     if requirements.cuda or requirements.gpus:
         rule = ("require_cuda", "required", "CUDA")
         why = facts.driver.error if facts.driver is not None and facts.driver.error else "PyTorch sees no CUDA device"
@@ -143,9 +149,29 @@ def _required(facts: NodeFacts, requirements: Requirements) -> list[Check]:
     if requirements.gpus:
         rule = ("require_gpus", "required", "GPUs")
         expected = f"at least {requirements.gpus}"
-        enough = gpus >= requirements.gpus
-        checks.append(passed(rule, str(gpus)) if enough else failed(rule, str(gpus), expected, "check nvidia-smi -L"))
+        devices = software.cuda_devices if software is not None else None
+        enough = devices is not None and devices >= requirements.gpus
+        seen = "not known" if devices is None else f"{devices} that PyTorch may use"
+        advice = "check nvidia-smi -L and CUDA_VISIBLE_DEVICES"
+        checks.append(passed(rule, seen) if enough else failed(rule, seen, expected, advice))
+    if requirements.nccl:
+        rule = ("require_nccl", "required", "NCCL")
+        version = software.nccl if software is not None else None
+        advice = "install a CUDA build of PyTorch for Linux, on a machine with a GPU"
+        checks.append(passed(rule, version) if version else failed(rule, "not usable", "NCCL and a GPU", advice))
+    if requirements.nsys:
+        checks.append(_required_nsys(facts))
     return checks
+
+
+def _required_nsys(facts: NodeFacts) -> Check:
+    """An installation that is known to lack its exporter is not enough."""
+    rule = ("require_nsys", "required", "Nsight Systems")
+    found = facts.nsys
+    if found is not None and found.path is not None and found.can_export is not False:
+        return passed(rule, found.path)
+    seen = "cannot export" if found is not None and found.path is not None else "not found"
+    return failed(rule, seen, "nsys on PATH, complete", "install the full nsight-systems package")
 
 
 def _verdict(facts: NodeFacts, checks: list[Check]) -> str:
@@ -154,7 +180,11 @@ def _verdict(facts: NodeFacts, checks: list[Check]) -> str:
     more = f" {len(warnings)} warning{'s' * (len(warnings) > 1)}: {', '.join(warnings)}." if warnings else ""
     if failures:
         return f"Not fit: {', '.join(failures)} failed.{more}"
-    usable = facts.software is not None and facts.software.cuda_available
-    if usable and facts.driver is not None:
-        return f"Fit for training on {len(facts.driver.gpus)} GPU{'s' * (len(facts.driver.gpus) != 1)}.{more}"
+    software, driver = facts.software, facts.driver
+    devices = software.cuda_devices if software is not None else None
+    if devices:
+        hidden = f" of {len(driver.gpus)}" if driver is not None and len(driver.gpus) > devices else ""
+        return f"Fit for training on {devices}{hidden} GPU{'s' * (devices != 1 or bool(hidden))}.{more}"
+    if driver is None or devices is None:
+        return f"Fit for CPU benchmarking; whether there is a GPU is not known.{more}"
     return f"Fit for CPU benchmarking: no CUDA GPU found.{more}"

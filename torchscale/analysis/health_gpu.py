@@ -19,9 +19,15 @@ def gpus_present(facts: NodeFacts) -> Check:
     rule = ("gpus", "GPUs", "GPUs")
     if facts.driver is None:
         return unknown(rule, facts.unknown.get("driver"))
-    gpus = facts.driver.gpus
+    driver, gpus = facts.driver, facts.driver.gpus
+    if driver.error is not None and not driver.missing:
+        advice = "reboot after a driver update; in a container, start it again; see nvidia-smi and dmesg"
+        return failed(rule, f"the driver does not answer: {driver.error}", "a working NVIDIA driver", advice)
+    if driver.unreadable:
+        advice = "drain the node and reboot; see dmesg for Xid messages"
+        return failed(rule, "; ".join(driver.unreadable), "every GPU answers", advice)
     if not gpus:
-        return not_applicable(rule, f"none ({facts.driver.error})" if facts.driver.error else "none")
+        return _no_gpus(rule, facts)
     kinds = Counter(_kind(gpu) for gpu in gpus)
     seen = ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
     if len(kinds) > 1:
@@ -42,6 +48,9 @@ def gpu_ecc(facts: NodeFacts) -> Check:
     off = [str(gpu.index) for gpu in known if not gpu.ecc_enabled]
     if off:
         return warned(rule, f"off on GPU {', '.join(off)}", "on", "errors in memory go unnoticed; nvidia-smi -e 1")
+    uncounted = [str(gpu.index) for gpu in known if gpu.ecc_uncorrected is None]
+    if uncounted:
+        return not_applicable(rule, f"on, but the driver reports no error count for GPU {', '.join(uncounted)}")
     return passed(rule, "on, no uncorrected errors")
 
 
@@ -72,7 +81,7 @@ def gpu_temperature(facts: NodeFacts) -> Check:
 def gpu_idle(facts: NodeFacts) -> Check:
     """Nobody else computes here."""
     rule = ("gpu_idle", "GPUs", "other processes")
-    gpus = _gpus(facts)
+    gpus = [gpu for gpu in _gpus(facts) if gpu.foreign_processes is not None or gpu.memory_used_bytes is not None]
     if not gpus:
         return _nothing(rule, facts)
     found = [f"GPU {gpu.index}: {', '.join(gpu.foreign_processes)}" for gpu in gpus if gpu.foreign_processes]
@@ -81,6 +90,9 @@ def gpu_idle(facts: NodeFacts) -> Check:
         return warned(
             rule, "; ".join(found), "none", "their work and memory change every figure; wait or choose others"
         )
+    silent = [str(gpu.index) for gpu in _gpus(facts) if gpu.foreign_processes is None]
+    if silent:
+        return not_applicable(rule, f"the driver lists no processes for GPU {', '.join(silent)}")
     return passed(rule, "none")
 
 
@@ -108,8 +120,9 @@ def gpu_links(facts: NodeFacts) -> Check:
         return not_applicable(rule, "fewer than two GPUs")
     links = [gpu.nvlinks_active for gpu in driver.gpus]
     paths = Counter(pair.path for pair in driver.pairs if pair.path)
-    nearest = ", ".join(f"{count} pairs by {path}" for path, count in paths.items())
-    nvlink = "no NVLink" if not any(links) else f"NVLinks per GPU: {', '.join(str(count or 0) for count in links)}"
+    nearest = ", ".join(f"{count} pair{'s' * (count > 1)} by {path}" for path, count in paths.items())
+    counts = ", ".join("none reported" if count is None else str(count) for count in links)
+    nvlink = f"NVLinks per GPU: {counts}" if any(links) else "no NVLink"
     seen = "; ".join(part for part in (nvlink, nearest) if part)
     blocked = [f"{pair.first}-{pair.second}" for pair in driver.pairs if pair.p2p is False]
     if blocked:
@@ -117,6 +130,8 @@ def gpu_links(facts: NodeFacts) -> Check:
         return warned(rule, f"no P2P between {', '.join(blocked[:8])}; {seen}", "P2P between all pairs", advice)
     if any(links) and len(set(links)) > 1:
         return warned(rule, seen, "as many links on every GPU", "check nvidia-smi nvlink --status")
+    if not driver.pairs or any(pair.p2p is None for pair in driver.pairs):
+        return not_applicable(rule, f"P2P not reported by the driver; {seen}")
     return passed(rule, seen)
 
 
@@ -149,6 +164,17 @@ GPU_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
 
 def _gpus(facts: NodeFacts) -> tuple[GpuFacts, ...]:
     return facts.driver.gpus if facts.driver is not None else ()
+
+
+def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
+    """No driver is right on a node without GPUs; with some on the bus it is worth a word."""
+    error = facts.driver.error if facts.driver is not None else None
+    seen = f"none ({error})" if error else "none"
+    on_bus = facts.host.nvidia_devices if facts.host is not None else None
+    if not on_bus:
+        return not_applicable(rule, seen)
+    advice = "install or load the NVIDIA driver; containers: --gpus all; Slurm: --gres=gpu; else ignore this"
+    return warned(rule, f"{seen}, but {on_bus} on the PCI bus", "a driver that gives them to this session", advice)
 
 
 def _nothing(rule: Rule, facts: NodeFacts) -> Check:

@@ -15,7 +15,7 @@ MIN_SHM_BYTES = GIB
 MIN_OPEN_FILES = 4096
 MIN_FREE_BYTES = GIB
 COMFORTABLE_FREE_BYTES = 10 * GIB
-SLOW_WRITE = 50e6
+SLOW_WRITE = 50 * 2**20
 UNLIMITED = -1
 
 
@@ -50,8 +50,10 @@ def open_files(facts: NodeFacts) -> Check:
     if facts.host is None:
         return unknown(rule, facts.unknown.get("host"))
     limit = facts.host.open_files_limit
-    if limit is None or limit == UNLIMITED or limit >= MIN_OPEN_FILES:
-        return passed(rule, "unlimited" if limit in (None, UNLIMITED) else f"{limit:,}")
+    if limit is None:
+        return unknown(rule, None)
+    if limit == UNLIMITED or limit >= MIN_OPEN_FILES:
+        return passed(rule, "unlimited" if limit == UNLIMITED else f"{limit:,}")
     return warned(rule, f"{limit:,}", f"at least {MIN_OPEN_FILES:,}", "ulimit -n 65536, or limits.conf")
 
 
@@ -61,10 +63,12 @@ def locked_memory(facts: NodeFacts) -> Check:
     if facts.host is None:
         return unknown(rule, facts.unknown.get("host"))
     limit = facts.host.memory_lock_limit
-    seen = "unlimited" if limit in (None, UNLIMITED) else format_bytes(limit or 0)
+    if limit is None:
+        return unknown(rule, None)
+    seen = "unlimited" if limit == UNLIMITED else format_bytes(limit)
     if not facts.host.rdma_ports:
         return not_applicable(rule, f"{seen}; matters with InfiniBand or RoCE")
-    if limit in (None, UNLIMITED):
+    if limit == UNLIMITED:
         return passed(rule, seen)
     return warned(rule, seen, "unlimited", "ulimit -l unlimited, or limits.conf; containers: --ulimit memlock=-1")
 
@@ -92,7 +96,9 @@ def disk(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("disk"))
     if found.error is not None:
         return failed(rule, f"{found.path}: {found.error}", "a writable directory", "choose another --output-dir")
-    free, speed = found.free_bytes or 0, found.write_bytes_per_second
+    free, speed = found.free_bytes, found.write_bytes_per_second
+    if free is None:
+        return unknown(rule, None)
     seen = f"{found.path}: {format_bytes(free)} free"
     seen += "" if speed is None else f", writes {format_bytes(speed)}/s"
     if free < MIN_FREE_BYTES:
@@ -100,7 +106,7 @@ def disk(facts: NodeFacts) -> Check:
     if free < COMFORTABLE_FREE_BYTES:
         return warned(rule, seen, "at least 10 GiB free", "step logs and traces may fill it")
     if speed is not None and speed < SLOW_WRITE:
-        return warned(rule, seen, "at least 50 MB/s", "a slow or shared disk: keep results on a local one")
+        return warned(rule, seen, "at least 50 MiB/s", "a slow or shared disk: keep results on a local one")
     return passed(rule, seen)
 
 

@@ -30,7 +30,8 @@ def not_applicable(rule: Rule, seen: str) -> Check:
 
 def unknown(rule: Rule, reason: str | None) -> Check:
     """The facts are missing: nothing is judged, and why is said."""
-    return _check(rule, Status.WARN, f"could not be looked at: {reason or 'no reason given'}", "", "run with --verbose")
+    advice = "see what the probe itself says: python -m torchscale.worker.probe"
+    return _check(rule, Status.WARN, f"could not be looked at: {reason or 'not reported'}", "", advice)
 
 
 def _check(rule: Rule, status: Status, seen: str, expected: str = "", advice: str = "") -> Check:

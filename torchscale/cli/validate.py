@@ -23,13 +23,18 @@ class Requirement(str, Enum):
     """Values of ``--require``."""
 
     CUDA = "cuda"
+    NCCL = "nccl"
+    NSYS = "nsys"
 
 
 def validate(
     require: Annotated[
-        Requirement | None, typer.Option("--require", help="Fail unless this machine has it; exit code 3.")
+        list[Requirement] | None,
+        typer.Option("--require", help="Exit with 3 unless this machine has it. May be given several times."),
     ] = None,
-    min_gpus: Annotated[int, typer.Option("--min-gpus", min=0, help="Fail with fewer GPUs; implies CUDA.")] = 0,
+    min_gpus: Annotated[
+        int, typer.Option("--min-gpus", min=0, help="Exit with 3 with fewer usable GPUs; implies CUDA.")
+    ] = 0,
     output_dir: Annotated[
         Path, typer.Option("--output-dir", "-o", help="Where results would go: its disk is checked.")
     ] = RESULTS,
@@ -40,7 +45,7 @@ def validate(
 
     A node without a GPU is fit for CPU benchmarking and says so.
 
-    Exit codes: 0 fit, warnings included; 1 a check failed; 3 this machine lacks what was required.
+    Exit codes: 0 fit, warnings included; 1 a check failed; 3 this machine lacks what --require or --min-gpus asks for.
 
     [bold]Examples[/bold]
 
@@ -60,12 +65,21 @@ def validate(
         timeout_seconds = parse_duration(timeout)
     except ValueError as error:
         raise UsageError(f"--timeout: {error}") from error
+    if timeout_seconds <= 0:
+        raise UsageError(f"--timeout: {timeout!r} leaves no time; write 30, 30s or 2m")
+    wanted = set(require or ())
     with status("Looking at this node"):
         facts = probe_node(output_dir)
     with status("Running a collective of two ranks"):
         collective = check_collective(facts, timeout_seconds=timeout_seconds)
     facts = facts.model_copy(update={"collective": collective})
-    validation = validate_facts(facts, Requirements(cuda=require is Requirement.CUDA, gpus=min_gpus))
+    requirements = Requirements(
+        cuda=Requirement.CUDA in wanted,
+        gpus=min_gpus,
+        nccl=Requirement.NCCL in wanted,
+        nsys=Requirement.NSYS in wanted,
+    )
+    validation = validate_facts(facts, requirements)
     if as_json:
         typer.echo(validation.model_dump_json(indent=1))
     else:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import shlex
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -9,36 +12,41 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
-from torchscale.launch.process import inherited_environment, run_bounded
-from torchscale.schema.probe import CollectiveFacts, NodeFacts
+from torchscale.launch.process import Finished, inherited_environment, run_bounded
+from torchscale.schema.probe import PROBE_GROUPS, CollectiveFacts, NodeFacts, SoftwareFacts
 
 _PROBE_SECONDS = 180.0
 
 
 def probe_node(directory: Path) -> NodeFacts:
-    """The node's facts but the collective's.
+    """The node's facts but the collective's. Where the probe crashes or hangs, what it had found until then.
 
     Raises:
-        MachineError: the probe itself cannot be run.
+        MachineError: the probe said nothing at all.
     """
     command = [sys.executable, "-m", "torchscale.worker.probe", str(directory)]
     finished = run_bounded(command, timeout_seconds=_PROBE_SECONDS)
-    if finished.timed_out:
-        raise MachineError(f"the probe did not answer within {_PROBE_SECONDS:.0f} s; a driver or a file system hangs")
-    try:
-        return NodeFacts.model_validate_json(finished.stdout.strip().splitlines()[-1])
-    except (ValidationError, IndexError) as error:
-        last = (finished.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise MachineError(f"the probe failed with exit code {finished.returncode}: {last}") from error
+    facts = _last_facts(finished.stdout)
+    if facts is None:
+        raise MachineError(f"the probe {_ending(finished)} and found nothing; try `{shlex.join(command)}`")
+    missing = [name for name in PROBE_GROUPS if getattr(facts, name) is None and name not in facts.unknown]
+    reasons = {name: f"the probe {_ending(finished)} while looking at {missing[0]}" for name in missing}
+    facts = facts.model_copy(update={"unknown": {**facts.unknown, **reasons}})
+    if missing != ["software"]:
+        return facts
+    # Only importing torch was left to do: a torch that takes the probe down is broken, which is a finding.
+    software = SoftwareFacts(python=platform.python_version(), torch_error=reasons["software"])
+    return facts.model_copy(update={"software": software})
 
 
 def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveFacts:
     """A real collective of two ranks: NCCL where two GPUs can be used, else gloo on the CPU."""
-    software, driver = facts.software, facts.driver
-    use_nccl = software is not None and software.cuda_available and driver is not None and len(driver.gpus) > 1
-    backend = "nccl" if use_nccl else "gloo"
+    software = facts.software
+    # torch's count, not the driver's: CUDA_VISIBLE_DEVICES may leave one of eight.
+    backend = "nccl" if software is not None and (software.cuda_devices or 0) > 1 and software.nccl else "gloo"
     if software is None or software.torch is None:
-        return CollectiveFacts(backend=backend, world_size=2, error="PyTorch cannot be imported")
+        why = software.torch_error if software is not None else facts.unknown.get("software")
+        return CollectiveFacts(backend=backend, world_size=2, error=f"PyTorch cannot be used: {why}")
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "collective.json"
         arguments = ["-m", "torchscale.worker.collective_check", str(out), backend, str(timeout_seconds)]
@@ -51,6 +59,28 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
         except (OSError, ValidationError):
             reason = f"no result within {timeout_seconds:g} s" if finished.timed_out else _cause(finished.stderr)
             return CollectiveFacts(backend=backend, world_size=2, error=reason)
+
+
+def _last_facts(stdout: str) -> NodeFacts | None:
+    """The last line that is whole; a killed probe may leave half of one."""
+    for line in reversed(stdout.splitlines()):
+        try:
+            return NodeFacts.model_validate_json(line)
+        except ValidationError:
+            continue
+    return None
+
+
+def _ending(finished: Finished) -> str:
+    if finished.timed_out:
+        return f"did not answer within {_PROBE_SECONDS:.0f} s"
+    code = finished.returncode
+    if code is not None and -code in set(signal.Signals):
+        how = f"ended by {signal.Signals(-code).name}"
+    else:
+        how = f"ended with exit code {code}"
+    said = finished.stderr.strip().splitlines()
+    return f"{how} ({said[-1].strip()[:200]})" if said else how
 
 
 def _environment() -> dict[str, str]:

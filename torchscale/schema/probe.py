@@ -6,15 +6,22 @@ from pydantic import Field
 
 from torchscale.schema.base import Frozen
 
+PROBE_GROUPS = ("host", "nsys", "disk", "driver", "software")
+"""The order in which the probe looks: what may hang or crash comes last."""
+
 
 class SoftwareFacts(Frozen):
-    """Interpreter and torch; ``torch_error`` where the import fails."""
+    """Interpreter and torch; ``torch_error`` where the import fails.
+
+    ``cuda_devices`` is what torch may use: ``CUDA_VISIBLE_DEVICES`` can hide GPUs that the driver lists.
+    """
 
     python: str
     torch: str | None = None
     torch_error: str | None = None
     cuda_built: str | None = None
     cuda_available: bool | None = None
+    cuda_devices: int | None = None
     nccl: str | None = None
 
 
@@ -46,11 +53,17 @@ class GpuPairFacts(Frozen):
 
 
 class DriverFacts(Frozen):
-    """The NVIDIA driver and its GPUs; ``error`` where there is no driver to ask."""
+    """The NVIDIA driver and its GPUs.
+
+    ``error`` where the driver cannot be asked, ``missing`` if that is because there is none; ``unreadable`` are GPUs
+    that the driver counts and cannot reach.
+    """
 
     version: str | None = None
     cuda_version: str | None = None
     error: str | None = None
+    missing: bool = False
+    unreadable: tuple[str, ...] = ()
     gpus: tuple[GpuFacts, ...] = ()
     pairs: tuple[GpuPairFacts, ...] = ()
 
@@ -66,13 +79,17 @@ class RdmaPort(Frozen):
 
 
 class HostFacts(Frozen):
-    """The machine around the GPUs. Limits of −1 are unlimited; memory lock in bytes."""
+    """The machine around the GPUs. Limits of −1 are unlimited; memory lock in bytes.
+
+    ``nvidia_devices`` counts NVIDIA display controllers on the PCI bus, whether or not a driver serves them.
+    """
 
     hostname: str
     addresses: tuple[str, ...] | None = None
     cores: int
     memory_bytes: int | None = None
     numa_nodes: int | None = None
+    nvidia_devices: int | None = None
     shm_bytes: int | None = None
     open_files_limit: int | None = None
     memory_lock_limit: int | None = None
@@ -97,7 +114,10 @@ class NsysFacts(Frozen):
 
 
 class CollectiveFacts(Frozen):
-    """A real collective of two ranks: elements whose sum was wrong, seconds of one 1 MiB all-reduce (median)."""
+    """A real collective of two ranks, and the median seconds of one 1 MiB all-reduce.
+
+    ``elements`` were compared on each rank; ``wrong_elements`` counts those of all ranks.
+    """
 
     backend: str
     world_size: int

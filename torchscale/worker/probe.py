@@ -1,5 +1,6 @@
-"""``python -m torchscale.worker.probe DIRECTORY`` prints the node's facts as one JSON line.
+"""``python -m torchscale.worker.probe DIRECTORY`` prints the node's facts as JSON, one line per group of facts.
 
+Each line holds all facts so far, and the last one is the whole: what a crash or a hang leaves behind is still known.
 Each group of facts stands alone: one that cannot be looked at is named with its reason and spoils no other. torch is
 imported inside its own group, so that a broken torch is a fact and not a traceback.
 """
@@ -9,36 +10,32 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
-from torchscale.schema.probe import NodeFacts, SoftwareFacts
+from torchscale.schema.base import Frozen
+from torchscale.schema.probe import PROBE_GROUPS, NodeFacts, SoftwareFacts
 from torchscale.worker.probe_gpu import driver_facts
 from torchscale.worker.probe_host import disk_facts, host_facts, nsys_facts
 
-T = TypeVar("T")
 
-
-def probe(directory: Path) -> NodeFacts:
-    """All facts but the collective's, which needs processes of its own."""
+def probe(directory: Path) -> Iterator[NodeFacts]:
+    """The facts after each group, in the order of ``PROBE_GROUPS``; the collective needs processes of its own."""
+    looks: dict[str, Callable[[], Frozen]] = {
+        "host": host_facts,
+        "nsys": nsys_facts,
+        "disk": lambda: disk_facts(directory),
+        "driver": driver_facts,
+        "software": software_facts,
+    }
+    found: dict[str, Frozen] = {}
     unknown: dict[str, str] = {}
-
-    def group(name: str, look: Callable[[], T]) -> T | None:
+    for name in PROBE_GROUPS:
         try:
-            return look()
+            found[name] = looks[name]()
         except Exception as error:  # noqa: BLE001 - whatever a driver or a broken install raises is this group's fact
             unknown[name] = f"{type(error).__name__}: {error}"[:500]
-            return None
-
-    return NodeFacts(
-        software=group("software", software_facts),
-        driver=group("driver", driver_facts),
-        host=group("host", host_facts),
-        disk=group("disk", lambda: disk_facts(directory)),
-        nsys=group("nsys", nsys_facts),
-        unknown=unknown,
-    )
+        yield NodeFacts.model_validate({**found, "unknown": unknown})
 
 
 def software_facts() -> SoftwareFacts:
@@ -53,6 +50,7 @@ def software_facts() -> SoftwareFacts:
             torch=str(torch.__version__),
             cuda_built=torch.version.cuda,
             cuda_available=available,
+            cuda_devices=torch.cuda.device_count(),
             nccl=_nccl_version() if available else None,
         )
     except Exception as error:  # noqa: BLE001 - shared libraries fail in many ways
@@ -66,4 +64,6 @@ def _nccl_version() -> str | None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(probe(Path(sys.argv[1] if len(sys.argv) > 1 else os.curdir)).model_dump_json() + "\n")
+    for facts in probe(Path(sys.argv[1] if len(sys.argv) > 1 else os.curdir)):
+        sys.stdout.write(facts.model_dump_json() + "\n")
+        sys.stdout.flush()

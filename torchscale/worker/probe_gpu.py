@@ -13,6 +13,9 @@ from torchscale.schema.probe import DriverFacts, GpuFacts, GpuPairFacts
 
 _P2P_READ = 0
 """NVML_P2P_CAPS_INDEX_READ, which the Python module defines as a tuple by mistake."""
+_NO_PERMISSION = 4
+_NO_DRIVER = (9, 12)
+"""NVML_ERROR_DRIVER_NOT_LOADED and NVML_ERROR_LIBRARY_NOT_FOUND; every other error is a driver that is broken."""
 _THROTTLE_REASONS = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",
@@ -53,22 +56,37 @@ def driver_facts(nvml: Any = pynvml) -> DriverFacts:
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return DriverFacts(error=str(error))
+        return DriverFacts(error=str(error), missing=_code(error) in _NO_DRIVER)
     driver = _Driver(nvml)
     try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        handles, unreadable = _handles(nvml)
         cuda = driver.whole("nvmlSystemGetCudaDriverVersion")
         return DriverFacts(
             version=driver.text("nvmlSystemGetDriverVersion"),
             cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
-            gpus=tuple(_gpu(driver, index, handle) for index, handle in enumerate(handles)),
-            pairs=tuple(
-                _pair(driver, (first, handles[first]), (second, handles[second]))
-                for first, second in itertools.combinations(range(len(handles)), 2)
-            ),
+            unreadable=unreadable,
+            gpus=tuple(_gpu(driver, index, handle) for index, handle in handles),
+            pairs=tuple(_pair(driver, first, second) for first, second in itertools.combinations(handles, 2)),
         )
     finally:
         nvml.nvmlShutdown()
+
+
+def _handles(nvml: Any) -> tuple[list[tuple[int, Any]], tuple[str, ...]]:
+    """GPUs that answer, by index, and those that do not: one that fell off the bus must not hide the others."""
+    handles, unreadable = [], []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            handles.append((index, nvml.nvmlDeviceGetHandleByIndex(index)))
+        except nvml.NVMLError as error:
+            if _code(error) != _NO_PERMISSION:  # counted by the driver, and not given to this container or user
+                unreadable.append(f"GPU {index}: {error}")
+    return handles, tuple(unreadable)
+
+
+def _code(error: Exception) -> int | None:
+    value = getattr(error, "value", None)
+    return value if isinstance(value, int) else None
 
 
 def _gpu(driver: _Driver, index: int, handle: Any) -> GpuFacts:

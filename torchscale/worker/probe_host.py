@@ -24,6 +24,7 @@ _NSYS_SECONDS = 20.0
 def host_facts(
     infiniband: Path = Path("/sys/class/infiniband"),
     nodes: Path = Path("/sys/devices/system/node"),
+    pci: Path = Path("/sys/bus/pci/devices"),
     shm: Path = Path("/dev/shm"),  # noqa: S108 - its size is what is asked
 ) -> HostFacts:
     """The machine around the GPUs."""
@@ -34,6 +35,7 @@ def host_facts(
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory_bytes=int(psutil.virtual_memory().total),
         numa_nodes=len(list(nodes.glob("node[0-9]*"))) or None,
+        nvidia_devices=nvidia_devices(pci),
         shm_bytes=shutil.disk_usage(shm).total if shm.is_dir() else None,
         open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         memory_lock_limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
@@ -55,11 +57,20 @@ def rdma_ports(infiniband: Path) -> list[RdmaPort]:
     ]
 
 
+def nvidia_devices(pci: Path) -> int | None:
+    """NVIDIA display controllers on the PCI bus, driver or not; ``None`` where the kernel lists no bus."""
+    if not pci.is_dir():
+        return None
+    return sum(_read(it / "vendor") == "0x10de" and _read(it / "class").startswith("0x03") for it in pci.iterdir())
+
+
 def disk_facts(directory: Path) -> DiskFacts:
     """Free space, and the speed of a 64 MiB write that is forced to the disk, in the nearest existing directory."""
     place = directory.absolute()
-    while not place.is_dir() and place != place.parent:
+    while not place.exists() and place != place.parent:
         place = place.parent
+    if not place.is_dir():
+        return DiskFacts(path=str(place), error="not a directory")
     try:
         free = shutil.disk_usage(place).free
         rate = _write_speed(place) if free > 4 * _WRITE_BYTES else None
@@ -84,12 +95,11 @@ def nsys_facts() -> NsysFacts:
 def has_importer(nsys: Path) -> bool | None:
     """Whether the importer lies beside an nsys executable; ``None`` where the layout is not the one that is known.
 
-    Installations hold ``target-linux-x64/nsys`` and ``host-linux-x64/QdstrmImporter``; partial ones lack the latter.
+    Installations hold ``target-linux-x64/nsys``, often ``bin/nsys`` too, and ``host-linux-x64/QdstrmImporter``; partial
+    ones lack the latter.
     """
-    if not any(parent.name.startswith("target-linux") for parent in nsys.parents):
-        return None
-    root = next(parent for parent in nsys.parents if parent.name.startswith("target-linux")).parent
-    return any(root.glob("host-linux*/QdstrmImporter"))
+    roots = [parent for parent in nsys.parents[1:3] if any(parent.glob("target-linux*"))]
+    return any(roots[0].glob("host-linux*/QdstrmImporter")) if roots else None
 
 
 def _write_speed(directory: Path) -> float:

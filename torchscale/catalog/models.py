@@ -17,7 +17,6 @@ class InputKind(str, Enum):
 
     IMAGE = "image"
     TOKENS = "tokens"
-    CUSTOM = "custom"
 
 
 OptionValue = int | float | bool | str

@@ -27,11 +27,6 @@ def configure_output(*, verbose: bool, quiet: bool) -> None:
     _verbosity.verbose, _verbosity.quiet = verbose, quiet
 
 
-def is_verbose() -> bool:
-    """Whether ``--verbose`` was given."""
-    return _verbosity.verbose
-
-
 def is_quiet() -> bool:
     """Whether ``--quiet`` was given."""
     return _verbosity.quiet

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from torchscale.schema.cell import Cell
 from torchscale.schema.record import Batch, StepSample
+from torchscale.worker.data.interface import Source
 from torchscale.worker.data.synthetic import SyntheticSource
 from torchscale.worker.measure.clock import make_clock
 from torchscale.worker.models import build_workload
@@ -57,7 +58,7 @@ class Trainer:
         model = parallelize(self.module, cell, ranks)
         self.model: nn.Module = torch.compile(model) if cell.compile else model  # type: ignore[assignment]
         self.optimizer = _make_optimizer(cell, self.module)
-        self.source = SyntheticSource(
+        self.source: Source = SyntheticSource(
             workload,
             batch_size=cell.per_device_batch_size,
             seed=cell.seed + ranks.rank,

@@ -233,8 +233,8 @@ def _method(summary: RunSummary) -> Section:
         "Throughput is global samples ÷ wall time of the measured batches, so that stalls count.",
         "±95 % is the t-interval of the mean step over the batches of one launch, or over launches where there are "
         "several. It takes batches as independent; at a lag-1 autocorrelation of 0.8 it covers about 85 %.",
-        "After the first step and after warm-up, the parameters of all ranks are compared bit by bit; a difference makes "
-        "a cell invalid.",
+        "After the first step and after warm-up, the parameters of all ranks are compared bit by bit; a difference "
+        "makes a cell invalid.",
         "Step times are from CUDA events on GPUs and from the host's clock on CPUs."
         + (" sync_cuda was on: the device was synchronised around every phase." if rule.sync_cuda else ""),
         "Peak memory is the allocator's peak on GPUs and the growth of resident memory on CPUs.",

@@ -58,6 +58,12 @@ class StoreError(TorchscaleError):
     exit_code = ExitCode.USAGE
 
 
+class TraceError(TorchscaleError):
+    """A recording cannot be read: it is damaged, cut off, or of a form that is not known."""
+
+    exit_code = ExitCode.USAGE
+
+
 class OutputError(TorchscaleError):
     """An output could not be written (disk full, no permission)."""
 

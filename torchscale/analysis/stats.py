@@ -37,6 +37,15 @@ def relative_half_width(values: Sequence[float], confidence: float = 0.95) -> fl
     return quantile * math.sqrt(variance / len(values)) / mean
 
 
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None]:
+    """Mean and the half-width of its t-interval; ``None`` for fewer than two values. Takes them as independent."""
+    series = np.asarray(values, dtype=float)
+    if len(series) < 2:
+        return float(series.mean()), None
+    quantile = student_t_quantile(0.5 + confidence / 2, len(series) - 1)
+    return float(series.mean()), quantile * float(series.std(ddof=1)) / math.sqrt(len(series))
+
+
 def lag1_autocorrelation(values: Sequence[float]) -> float | None:
     """Correlation of each value with the next; ``None`` for fewer than three values or a constant series."""
     if len(values) < 3:

@@ -1,0 +1,93 @@
+"""Unions of time intervals and how much of other intervals they cover. Integers in, integers out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Times = NDArray[np.int64]
+
+
+class Cover:
+    """The union of intervals, as sorted disjoint ones."""
+
+    def __init__(self, start: Times, end: Times) -> None:
+        wanted = end > start
+        start, end = start[wanted], end[wanted]
+        order = np.argsort(start, kind="stable")
+        start, reach = start[order], np.maximum.accumulate(end[order]) if len(end) else end
+        if len(start):
+            opens = np.empty(len(start), dtype=bool)
+            opens[0] = True
+            np.greater(start[1:], reach[:-1], out=opens[1:])
+            closes = np.append(opens[1:], True)
+            start, reach = start[opens], reach[closes]
+        self.start, self.end = start, reach
+        self._before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(reach - start)])
+
+    @property
+    def length(self) -> int:
+        """Of the whole union."""
+        return int(self._before[-1])
+
+    def within(self, start: Times, end: Times) -> Times:
+        """How much of each interval the union covers; intervals may overlap."""
+        return self._up_to(end) - self._up_to(start)
+
+    def inside(self, start: int, end: int) -> int:
+        """How much of one interval it covers."""
+        return int(self.within(np.array([start]), np.array([end]))[0])
+
+    def clipped(self, start: int, end: int) -> Cover:
+        """What of it lies inside an interval."""
+        return Cover(np.clip(self.start, start, end), np.clip(self.end, start, end))
+
+    def minus(self, other: Cover) -> Cover:
+        """What of it ``other`` leaves."""
+        if not len(self.start) or not len(other.start):
+            return self
+        edges = np.unique(np.concatenate([self.start, self.end, other.start, other.end]))
+        start, end = edges[:-1], edges[1:]
+        mine = self.within(start, end) > 0
+        return Cover(start[mine & (other.within(start, end) == 0)], end[mine & (other.within(start, end) == 0)])
+
+    def _up_to(self, time: Times) -> Times:
+        if not len(self.start):
+            return np.zeros(len(time), dtype=np.int64)
+        index = np.searchsorted(self.start, time, side="right") - 1
+        partial = np.clip(time, self.start[index], self.end[index]) - self.start[index]
+        return np.where(index < 0, 0, self._before[index] + partial)
+
+
+def union(covers: Iterable[Cover]) -> Cover:
+    """The union of unions."""
+    parts = list(covers)
+    if not parts:
+        empty = np.zeros(0, dtype=np.int64)
+        return Cover(empty, empty)
+    return Cover(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts]))
+
+
+def outermost(start: Times, end: Times, lane: Times) -> NDArray[np.bool_]:
+    """Which intervals lie in no other of their lane (a thread): the outermost calls."""
+    chosen = np.zeros(len(start), dtype=bool)
+    for one in np.unique(lane):
+        mine = np.flatnonzero(lane == one)
+        order = mine[np.lexsort((-end[mine], start[mine]))]
+        reach = np.maximum.accumulate(end[order])
+        outer = np.ones(len(order), dtype=bool)
+        outer[1:] = start[order][1:] >= reach[:-1]
+        chosen[order[outer]] = True
+    return chosen
+
+
+def contains_any(start: Times, end: Times, lane: Times, moments: Times, moment_lane: Times) -> NDArray[np.bool_]:
+    """Which intervals contain a moment of their lane."""
+    found = np.zeros(len(start), dtype=bool)
+    for one in np.unique(moment_lane):
+        times = np.sort(moments[moment_lane == one])
+        mine = np.flatnonzero(lane == one)
+        found[mine] = np.searchsorted(times, end[mine]) > np.searchsorted(times, start[mine])
+    return found

@@ -1,0 +1,167 @@
+"""Files and directories, as a user names them, become one :class:`Trace`."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
+
+from torchscale.errors import TraceError
+from torchscale.schema.span import RankTrace, Trace
+from torchscale.traces.kineto import is_kineto, read_kineto
+from torchscale.traces.nsys import is_sqlite, read_nsys
+
+REPORT_SUFFIX = ".nsys-rep"
+_PEEK_BYTES = 1 << 20
+_MAX_MEMBERS = 4096
+_JSON_SUFFIXES = (".json", ".json.gz")
+_ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
+
+
+def find_recordings(paths: list[Path]) -> list[Path]:
+    """The recordings among files and, recursively, in directories; an export stands for the report beside it.
+
+    Raises:
+        TraceError: a path does not exist, or a directory holds no recording.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_file():
+            found.append(path)
+        elif path.is_dir():
+            inside = sorted(item for item in path.rglob("*") if item.is_file() and _looks_like_recording(item))
+            if not inside:
+                raise TraceError(
+                    f"{path}: no recording in this directory",
+                    hint="expected .nsys-rep, .sqlite, .json, .json.gz or .tar.gz files",
+                )
+            found += inside
+        else:
+            raise TraceError(f"{path}: no such file or directory")
+    exported = {path.with_suffix(REPORT_SUFFIX) for path in found if path.suffix == ".sqlite"}
+    unique = dict.fromkeys(path for path in found if path not in exported)
+    return list(unique)
+
+
+def read_recordings(paths: list[Path]) -> Trace:
+    """All ranks in these files (:func:`find_recordings` finds them; reports are to be exported first).
+
+    Raises:
+        TraceError: a file cannot be read, two hold the same rank, or recorders are mixed.
+    """
+    ranks: list[RankTrace] = []
+    notes: list[str] = []
+    recorders: set[str] = set()
+    for path in paths:
+        for recorder, rank, more in _read(path):
+            ranks.append(rank)
+            recorders.add(recorder)
+            notes += [note for note in more if note not in notes]
+    if not ranks:
+        raise TraceError("no recording to analyse")
+    if len(recorders) > 1:
+        raise TraceError(
+            "recordings of nsys and of torch.profiler are mixed", hint="analyse each on its own; they share no clock"
+        )
+    ranks = _distinct(sorted(ranks, key=lambda rank: rank.rank))
+    declared = {rank.world_size for rank in ranks if rank.world_size is not None}
+    if len(declared) == 1 and len(ranks) < (size := declared.pop()):
+        missing = sorted(set(range(size)) - {rank.rank for rank in ranks})
+        notes.append(f"{len(ranks)} of {size} ranks are here; missing: {', '.join(map(str, missing[:16]))}")
+    return Trace(tuple(ranks), recorders.pop(), tuple(notes))
+
+
+def _distinct(ranks: list[RankTrace]) -> list[RankTrace]:
+    """Each rank once; exports of several nodes that do not name their ranks are numbered through."""
+    numbers = [rank.rank for rank in ranks]
+    if len(set(numbers)) == len(numbers):
+        return ranks
+    sources = {rank.source for rank in ranks}
+    if all(rank.source.endswith(".sqlite") for rank in ranks) and len(sources) > 1:
+        ordered = sorted(ranks, key=lambda rank: (rank.source, rank.rank))
+        return [replace(rank, rank=number, world_size=len(ordered)) for number, rank in enumerate(ordered)]
+    twice = next(number for number in numbers if numbers.count(number) > 1)
+    which = ", ".join(rank.source for rank in ranks if rank.rank == twice)
+    raise TraceError(
+        f"rank {twice} is there more than once: {which}", hint="name the recordings of one run, one a rank"
+    )
+
+
+def _read(path: Path) -> Iterator[tuple[str, RankTrace, tuple[str, ...]]]:
+    try:
+        if path.name.endswith(_ARCHIVE_SUFFIXES):
+            for name, file in _members(path):
+                with _decompressed(name, file) as stream:
+                    yield "torch.profiler", read_kineto(stream, f"{path.name}:{name}"), ()
+            return
+        beginning = _beginning(path)
+        if is_sqlite(beginning):
+            ranks, notes = read_nsys(path)
+            for rank in ranks:
+                yield "nsys", rank, notes
+            return
+        if path.suffix == REPORT_SUFFIX:
+            raise TraceError(f"{path}: a report of nsys, not exported", hint=export_hint(path))
+        if not is_kineto(beginning):
+            raise TraceError(
+                f"{path}: neither a trace of torch.profiler nor an export of nsys",
+                hint="expected .nsys-rep, .sqlite, .json, .json.gz or .tar.gz",
+            )
+        with path.open("rb") as raw, _decompressed(path.name, raw) as stream:
+            yield "torch.profiler", read_kineto(stream, path.name), ()
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}", hint="the file may be damaged or cut off") from error
+
+
+def export_hint(report: Path) -> str:
+    """How to export a report by hand."""
+    return f"nsys export --type=sqlite --lazy=true -f true -o {report.with_suffix('.sqlite')} {report}"
+
+
+def _looks_like_recording(path: Path) -> bool:
+    if path.suffix in (".sqlite", REPORT_SUFFIX) or path.name.endswith(_ARCHIVE_SUFFIXES):
+        return True
+    if not path.name.endswith(_JSON_SUFFIXES):
+        return False
+    try:
+        return is_kineto(_beginning(path))
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as raw, _decompressed(path.name, raw) as stream:
+        return stream.read(_PEEK_BYTES)
+
+
+@contextmanager
+def _decompressed(name: str, raw: BinaryIO) -> Iterator[BinaryIO]:
+    if name.endswith(".gz"):
+        with gzip.GzipFile(fileobj=raw) as file:
+            yield cast(BinaryIO, io.BufferedReader(file, 1 << 20))
+    else:
+        yield raw
+
+
+def _members(path: Path) -> Iterator[tuple[str, BinaryIO]]:
+    """The traces of an archive, read in place: nothing is unpacked to the disk."""
+    found = 0
+    with tarfile.open(path, "r:*") as archive:
+        for count, member in enumerate(archive):
+            if count >= _MAX_MEMBERS:
+                raise TraceError(f"{path}: more than {_MAX_MEMBERS} entries")
+            name = PurePosixPath(member.name).name
+            if not member.isfile() or not name.endswith(_JSON_SUFFIXES) or name.startswith("._"):
+                continue
+            file = archive.extractfile(member)
+            if file is not None:
+                found += 1
+                yield name, cast(BinaryIO, file)
+    if not found:
+        raise TraceError(f"{path}: no .json or .json.gz in this archive")

@@ -62,8 +62,8 @@ def test_a_core_is_found_by_the_thread_that_is_allowed(tmp_path: Path) -> None:
 
 
 def test_the_machine_as_a_worker_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["/bin/torchscale", "benchmark", "--launch.env.HF_TOKEN=abc"])
-    monkeypatch.setenv("NCCL_SECRET_THING", "abc")
+    monkeypatch.setattr(sys, "argv", ["/bin/torchscale", "benchmark", "--launch.env.HF_TOKEN=s3cret-value"])
+    monkeypatch.setenv("NCCL_SECRET_THING", "s3cret-value")
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     machine = detect_machine()
     environment = machine.environment
@@ -72,7 +72,7 @@ def test_the_machine_as_a_worker_sees_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert environment.cuda_available == bool(environment.devices)
     assert environment.command == ("torchscale", "benchmark", f"--launch.env.HF_TOKEN={REDACTED}")
     assert environment.env["NCCL_DEBUG"] == "WARN"
-    assert "abc" not in environment.model_dump_json()
+    assert "s3cret-value" not in environment.model_dump_json()
 
 
 def test_a_torch_that_cannot_be_imported_is_an_error_with_its_last_line(

@@ -92,6 +92,7 @@ def test_steps_add_up_to_batches_and_phases_to_steps(two_ranks: tuple[Path, Laun
         assert sum(line["seconds"] for line in lines) == pytest.approx(sum(batch.seconds for batch in rank.batches))
         for line in lines:
             phases = line["data_wait"] + line["forward"] + line["backward"] + line["optimizer"]
+            phases += (line["exposed_sync"] or 0.0) + (line["buffer_sync"] or 0.0)
             assert phases == pytest.approx(line["seconds"], rel=1e-9)
     assert record.steps is not None
     assert record.steps.seconds.count == 30

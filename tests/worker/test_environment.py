@@ -17,15 +17,15 @@ def git(directory: Path, *arguments: str) -> str:
 
 
 def test_the_machine_as_torch_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NCCL_AUTH", "abc")
-    monkeypatch.setenv("UNRELATED", "abc")
+    monkeypatch.setenv("NCCL_AUTH", "s3cret-value")
+    monkeypatch.setenv("UNRELATED", "s3cret-value")
     found = collect_environment()
     assert found.hostname == platform.node()
     assert found.versions.torch == str(torch.__version__)
     assert (found.versions.cuda is None) == (not torch.cuda.is_available())
     assert len(found.devices) == torch.cuda.device_count()
     assert found.env["NCCL_AUTH"] == REDACTED
-    assert "abc" not in found.model_dump_json()
+    assert "s3cret-value" not in found.model_dump_json()
     assert Environment.model_validate_json(found.model_dump_json()) == found
 
 

@@ -49,10 +49,11 @@ import torch
 from torchscale.schema.cell import LaunchTask
 from torchscale.worker import trainer
 from torchscale.worker.outbox import Outbox
+from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.train import Started, train
 
-trainer.parallelize = lambda module, cell, ranks: module  # nobody reduces gradients
+trainer.parallelize = lambda module, cell, ranks: Parallel(module)  # nobody reduces gradients
 task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
 torch.set_num_threads(1)
 with joined_ranks(task) as ranks:

@@ -65,7 +65,7 @@ def _straggler(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     with an interval that excludes 0, and with more than two ranks half of the charge."""
     del found
     own, wait, charge = signals.own, signals.wait, signals.charge
-    assert own is not None and wait is not None and charge is not None  # noqa: S101, PT018 - in `needs`
+    assert own is not None and wait is not None and charge is not None  # noqa: S101 - in `needs`
     if (refusal := _cannot_name(signals)) is not None:
         return refusal
     if own.shape[1] < 3:
@@ -73,7 +73,7 @@ def _straggler(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     row = int(np.argmax(own.mean(axis=1)))
     rank = signals.ranks[row]
     excess = own[row] - _median_of_others(own, row)
-    mean, half = mean_interval(excess)
+    mean, half = mean_interval(excess.tolist())
     typical = float(np.mean(_median_of_others(own, row)))
     cost = float(charge[row] * wait.mean(axis=1).sum() / (len(own) - 1))
     if mean < OWN_EXCESS * typical or half is None or mean - half <= 0 or cost < COST_FLOOR * signals.step_seconds:
@@ -121,7 +121,7 @@ def _input_pipeline(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     everyone = float(means.min())
     if len(data) > 1 and signals.trusted and data.shape[1] >= 3 and signals.steps >= MIN_COMPARED:
         row = int(means.argmax())
-        mean, half = mean_interval(data[row] - _median_of_others(data, row))
+        mean, half = mean_interval((data[row] - _median_of_others(data, row)).tolist())
         alone = mean > max(OWN_EXCESS * signals.step_seconds, everyone) and half is not None and mean - half > 0
         if alone:
             rank = signals.ranks[row]
@@ -182,11 +182,11 @@ def _pauses(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
 
 def _load_imbalance(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     wait, charge = signals.wait, signals.charge
-    assert wait is not None and charge is not None  # noqa: S101, PT018 - in `needs`
+    assert wait is not None and charge is not None  # noqa: S101 - in `needs`
     if (refusal := _cannot_name(signals)) is not None:
         return refusal
     named = [signals.ranks.index(finding.rank) for finding in found if finding.rank is not None]
-    left = float(wait.mean(axis=1).sum() / (len(wait) - 1)) * float(1 - charge[named].sum())
+    left = float(wait.mean()) * float(1 - charge[named].sum())  # the slowest of a step minus the mean
     if any(finding.kind is FindingKind.PAUSES for finding in found):
         left -= sum(finding.cost_seconds for finding in found if finding.kind is FindingKind.PAUSES)
     top = int(charge.argmax())
@@ -213,7 +213,7 @@ def _load_imbalance(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
 def _small_buckets(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     del found
     buckets, probe, transfer = signals.bucket_bytes, signals.probe, signals.transfer
-    assert buckets is not None and probe is not None and transfer is not None  # noqa: S101, PT018 - in `needs`
+    assert buckets is not None and probe is not None and transfer is not None  # noqa: S101 - in `needs`
     typical = float(np.median(buckets))
     gain = probe.as_bucketed_seconds - probe.merged_seconds
     if len(buckets) < 4 or typical >= SMALL_BUCKET_BYTES:
@@ -242,7 +242,7 @@ def _small_buckets(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
 def _slow_link(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     del found
     probe, rated, transfer = signals.probe, signals.link_bytes_per_second, signals.transfer
-    assert probe is not None and rated is not None and transfer is not None  # noqa: S101, PT018 - in `needs`
+    assert probe is not None and rated is not None and transfer is not None  # noqa: S101 - in `needs`
     ranks = len(signals.ranks)
     reached = probe.payload_bytes * 2 * (ranks - 1) / ranks / probe.merged_seconds
     cost = float(transfer.mean())
@@ -294,7 +294,7 @@ def _exposed_communication(signals: Signals, found: tuple[Finding, ...]) -> Judg
 
 def _sync_variance(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     p50, p95 = signals.exposed_p50, signals.exposed_p95
-    assert p50 is not None and p95 is not None  # noqa: S101, PT018 - in `needs`
+    assert p50 is not None and p95 is not None  # noqa: S101 - in `needs`
     explained = (FindingKind.STRAGGLER, FindingKind.LOAD_IMBALANCE, FindingKind.PAUSES, FindingKind.INPUT_PIPELINE)
     if any(finding.kind in explained for finding in found):
         return None
@@ -335,7 +335,7 @@ def _host_bound(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
 def _host_sync(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     del found
     count, cost = signals.readbacks, signals.readback_wait
-    assert count is not None and cost is not None  # noqa: S101, PT018 - in `needs`
+    assert count is not None and cost is not None  # noqa: S101 - in `needs`
     if count < 1 or cost < COST_FLOOR * signals.step_seconds:
         return None
     return Finding(
@@ -465,7 +465,7 @@ def _alone_agrees(signals: Signals, row: int) -> tuple[bool, str] | None:
     if alone is None or any(len(series) < 3 for series in alone):
         return None
     typical = float(np.median([np.mean(series) for index, series in enumerate(alone) if index != row]))
-    mean, half = mean_interval(alone[row])
+    mean, half = mean_interval(alone[row].tolist())
     excess = mean - typical
     others = max(_half(series) for index, series in enumerate(alone) if index != row)
     sure = half is not None and excess > float(np.hypot(half, others)) and excess >= OWN_EXCESS * typical
@@ -476,7 +476,7 @@ def _alone_agrees(signals: Signals, row: int) -> tuple[bool, str] | None:
 
 
 def _half(series: Series) -> float:
-    half = mean_interval(series)[1]
+    half = mean_interval(series.tolist())[1]
     return 0.0 if half is None else half
 
 

@@ -69,6 +69,14 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
     return flags
 
 
+def foreign_shares(ranks: Sequence[RankRecord]) -> list[float] | None:
+    """:func:`foreign_share` of each rank; ``None`` unless every rank was bound to cores of its own."""
+    loads = [rank.host_load for rank in ranks]
+    if not all(load.pinned and load.wall_seconds > 0 and load.cores > 0 for load in loads):
+        return None
+    return [max(0.0, load.busy_seconds - load.own_seconds) / (load.wall_seconds * load.cores) for load in loads]
+
+
 def foreign_share(ranks: Sequence[RankRecord]) -> float | None:
     """Share of the cores' time during the measurement that did not go to the ranks; the worst rank's where ranks are
     pinned. ``None`` where nothing was read."""
@@ -84,4 +92,5 @@ def foreign_share(ranks: Sequence[RankRecord]) -> float | None:
 
 def _phases_off(steps: StepDigest) -> bool:
     total = steps.mean_data_wait + steps.mean_forward + steps.mean_backward + steps.mean_optimizer
+    total += steps.mean_sync or 0.0
     return abs(total - steps.seconds.mean) > PHASE_LIMIT * steps.seconds.mean

@@ -43,17 +43,16 @@ class Paired:
     @property
     def latest(self) -> NDArray[np.int64]:
         """A(k): the latest start in the group."""
-        return np.where(self.takes_part, self.start, np.iinfo(np.int64).min).max(axis=1)
+        return np.asarray(np.where(self.takes_part, self.start, np.iinfo(np.int64).min).max(axis=1))
 
     @property
     def last(self) -> NDArray[np.int64]:
         """Column of the rank that arrived last."""
         column = np.where(self.takes_part, self.start, np.iinfo(np.int64).min).argmax(axis=1)
-        return column.astype(np.int64)
+        return np.asarray(column, dtype=np.int64)
 
-    def only(self, wanted: NDArray[np.bool_]) -> Paired:
-        """Some of them."""
-        chosen = np.flatnonzero(wanted)
+    def only(self, chosen: NDArray[np.int64]) -> Paired:
+        """The rows with these numbers, in this order."""
         return Paired(
             self.start[chosen],
             self.end[chosen],
@@ -76,10 +75,8 @@ class Pairing:
 def pair(trace: Trace) -> Pairing:
     """Pair by communicator and sequence number where the recording has them, else by operation, size and order."""
     ranks = trace.ranks
-    keys: list[dict[tuple[str, str, int, int], int]] = []
+    keys = [_keys(rank) for rank in ranks]
     problems: list[str] = []
-    for rank in ranks:
-        keys.append(_keys(rank))
     members: dict[str, list[int]] = defaultdict(list)
     for column, rank in enumerate(ranks):
         for group in rank.collectives.groups:
@@ -90,9 +87,11 @@ def pair(trace: Trace) -> Pairing:
             continue
         mine = [{key for key in keys[column] if key[0] == group} for column in columns]
         if any(len(found) != len(mine[0]) for found in mine) and not _numbered(ranks[columns[0]], group):
-            counts = ", ".join(f"rank {ranks[column].rank}: {len(found)}" for column, found in zip(columns, mine, strict=True))
+            counted = [f"rank {ranks[column].rank}: {len(found)}" for column, found in zip(columns, mine, strict=True)]
             name = f"group {group!r}" if group else "the ranks"
-            problems.append(f"{name} recorded different numbers of collectives ({counts}); they cannot be compared")
+            problems.append(
+                f"{name} recorded different numbers of collectives ({', '.join(counted)}); they cannot be compared"
+            )
             continue
         common = set.intersection(*mine)
         rows += [(key, columns) for key in common]
@@ -111,7 +110,7 @@ def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tupl
     symmetric = np.array([op not in _ROOTED for op in paired.op], dtype=bool) & paired.takes_part.all(axis=1)
     if not symmetric.any():
         return offsets, ("no collective that shows the clocks of several hosts",) if several else ()
-    chosen = paired.only(symmetric)
+    chosen = paired.only(np.flatnonzero(symmetric))
     if several:
         first = next(column for column, host in enumerate(hosts) if host == hosts[0])
         for column, host in enumerate(hosts):
@@ -175,7 +174,6 @@ def _table(
         end[present, column] = rank.collectives.end[index[present, column]]
     first = [(columns[0], keys[columns[0]][key]) for key, columns in rows]
     described = [(ranks[column].collectives, place) for column, place in first]
-    order = np.argsort(np.where(index >= 0, start, np.iinfo(np.int64).max).min(axis=1), kind="stable") if rows else []
     paired = Paired(
         start,
         end,
@@ -187,12 +185,4 @@ def _table(
     )
     if not rows:
         return paired
-    return Paired(
-        paired.start[order],
-        paired.end[order],
-        paired.takes_part[order],
-        tuple(paired.op[row] for row in order),
-        tuple(paired.group[row] for row in order),
-        paired.payload_bytes[order],
-        paired.index[order],
-    )
+    return paired.only(np.argsort(np.where(index >= 0, start, np.iinfo(np.int64).max).min(axis=1), kind="stable"))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torchscale.analysis.decomposition import Decomposition, Parts, decompose, launch_parts
+from torchscale.analysis.diagnosis import diagnose
 from torchscale.analysis.flags import Flag, launch_flags
+from torchscale.analysis.launch_signals import launch_signals
 from torchscale.analysis.launches import batch_step_seconds, measured_steps, samples_per_second, startup_seconds
 from torchscale.analysis.scaling import Efficiency, efficiencies
 from torchscale.analysis.stats import lag1_autocorrelation, relative_half_width
 from torchscale.schema.cell import Cell
+from torchscale.schema.finding import Diagnosis
 from torchscale.schema.record import Digest, LaunchRecord, State, StopRule
 from torchscale.schema.run import CellRun, Run
 
@@ -27,12 +32,16 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True)
 class Phases:
-    """Mean seconds of a step's phases, averaged over ranks and launches. They add up to the mean step."""
+    """Mean seconds of a step's phases, averaged over ranks and launches. They add up to the mean step.
+
+    ``sync`` is exposed exchange; where it is ``None``, ``backward`` contains it.
+    """
 
     data_wait: float
     forward: float
     backward: float
     optimizer: float
+    sync: float | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,7 @@ class Figures:
         measured_steps: Of the first launch.
         first_loss, last_loss: Rank 0, first launch.
         startup_seconds: Mean wall time of a launch outside warm-up and measurement.
+        parts: The mean step by what it is spent on; ``None`` where the exchange was not measured.
     """
 
     samples_per_second: float
@@ -77,11 +87,15 @@ class Figures:
     first_loss: float | None
     last_loss: float | None
     startup_seconds: float
+    parts: Parts | None = None
 
 
 @dataclass(frozen=True)
 class CellSummary:
-    """A planned cell and what came of it. ``figures`` is ``None`` unless the state is ``ok``."""
+    """A planned cell and what came of it. ``figures`` is ``None`` unless the state is ``ok``.
+
+    ``decomposition`` needs a measured smaller count of its series, ``diagnosis`` the always-on signals of a launch.
+    """
 
     cell: Cell
     state: State
@@ -90,6 +104,8 @@ class CellSummary:
     figures: Figures | None = None
     flags: tuple[Flag, ...] = ()
     efficiency: Efficiency | None = None
+    decomposition: Decomposition | None = None
+    diagnosis: Diagnosis | None = None
 
 
 @dataclass(frozen=True)
@@ -112,8 +128,13 @@ def summarize(run: Run) -> RunSummary:
     measured = [
         (cell.cell, cell.figures.launch_samples_per_second, cell.flags) for cell in cells if cell.figures is not None
     ]
-    found = efficiencies(measured)
-    return RunSummary(run, tuple(replace(cell, efficiency=found.get(cell.cell.id)) for cell in cells))
+    found, lost = efficiencies(measured), _decompositions(cells)
+    return RunSummary(
+        run,
+        tuple(
+            replace(cell, efficiency=found.get(cell.cell.id), decomposition=lost.get(cell.cell.id)) for cell in cells
+        ),
+    )
 
 
 def summarize_cell(cell_run: CellRun, repeats: int | None = None) -> CellSummary:
@@ -134,7 +155,35 @@ def summarize_cell(cell_run: CellRun, repeats: int | None = None) -> CellSummary
     if any(len(record.ranks) != cell.world_size or record.steps is None for record in launches):
         return CellSummary(cell, State.INCOMPLETE, "a record lacks the steps of some ranks", len(launches))
     flags = sorted({flag for record in launches for flag in launch_flags(record, cell.measurement)})
-    return CellSummary(cell, State.OK, "", len(launches), _figures(cell, launches), tuple(flags))
+    figures = _figures(cell, launches)
+    return CellSummary(cell, State.OK, "", len(launches), figures, tuple(flags), diagnosis=_diagnosis(cell, launches))
+
+
+def _decompositions(cells: Sequence[CellSummary]) -> dict[str, Decomposition]:
+    """By cell id, for every count beyond the smallest measured of its series."""
+    series: dict[str, list[tuple[Cell, Parts]]] = {}
+    for cell in cells:
+        if cell.figures is not None and cell.figures.parts is not None:
+            series.setdefault(cell.cell.series, []).append((cell.cell, cell.figures.parts))
+    found = {}
+    for members in series.values():
+        base, base_parts = min(members, key=lambda member: member[0].world_size)
+        found.update(
+            {cell.id: decompose(cell, parts, base, base_parts) for cell, parts in members if cell.id != base.id}
+        )
+    return found
+
+
+def _diagnosis(cell: Cell, launches: Sequence[LaunchRecord]) -> Diagnosis | None:
+    """Of one launch what it says; of several, what more than half of them say, with the first one's costs."""
+    judged = [diagnose(signals) for record in launches if (signals := launch_signals(record)) is not None]
+    if not judged or cell.world_size == 1:
+        return None
+    seen = Counter((finding.kind, finding.rank) for diagnosis in judged for finding in diagnosis.findings)
+    first = {(finding.kind, finding.rank): finding for diagnosis in reversed(judged) for finding in diagnosis.findings}
+    kept = [finding for key, finding in first.items() if seen[key] > len(judged) / 2]
+    kept.sort(key=lambda finding: -finding.cost_percent)
+    return Diagnosis(findings=tuple(kept), abstentions=judged[0].abstentions)
 
 
 def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
@@ -167,14 +216,17 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
         first_loss=first.ranks[0].first_loss,
         last_loss=first.ranks[0].last_loss,
         startup_seconds=statistics.fmean(startup_seconds(record) for record in launches),
+        parts=launch_parts(launches),
     )
 
 
 def _phases(launches: Sequence[LaunchRecord]) -> Phases:
     steps = [digest for record in launches for digest in record.rank_steps]
+    syncs = [digest.mean_sync for digest in steps if digest.mean_sync is not None]
     return Phases(
         data_wait=statistics.fmean(digest.mean_data_wait for digest in steps),
         forward=statistics.fmean(digest.mean_forward for digest in steps),
         backward=statistics.fmean(digest.mean_backward for digest in steps),
         optimizer=statistics.fmean(digest.mean_optimizer for digest in steps),
+        sync=statistics.fmean(syncs) if len(syncs) == len(steps) else None,
     )

@@ -138,10 +138,7 @@ def _choose_window(trace: Trace, choice: WindowChoice) -> tuple[WindowKind, list
 
 def _rank(trace: RankTrace, kind: WindowKind, numbers: list[int]) -> _Rank:
     spans = trace.spans
-    if trace.on_device:
-        chosen = spans.of(SpanKind.COMPUTE)
-    else:
-        chosen = _host_work(trace)
+    chosen = spans.of(SpanKind.COMPUTE) if trace.on_device else _host_work(trace)
     copies = spans.of(SpanKind.COPY)
     work = chosen | copies
     in_window = np.isin(trace.steps.number, numbers)
@@ -149,8 +146,8 @@ def _rank(trace: RankTrace, kind: WindowKind, numbers: list[int]) -> _Rank:
     if kind is WindowKind.STEPS:
         start, end = int(steps.start.min()), int(steps.end.max())
     else:
-        start = int(min(_extremes(spans.start[work], trace.collectives.start, np.min)))
-        end = int(max(_extremes(spans.end[work], trace.collectives.end, np.max)))
+        start = int(np.concatenate([spans.start[work], trace.collectives.start]).min())
+        end = int(np.concatenate([spans.end[work], trace.collectives.end]).max())
     inputs = spans.of(SpanKind.INPUT)
 
     def cover(which: NDArray[np.bool_]) -> Cover:
@@ -181,16 +178,12 @@ def _host_work(trace: RankTrace) -> NDArray[np.bool_]:
     return chosen
 
 
-def _extremes(first: NDArray[np.int64], second: NDArray[np.int64], pick: np.ufunc) -> list[int]:
-    return [int(pick(values)) for values in (first, second) if len(values)]
-
-
 def _in_windows(paired: Paired, ranks: list[_Rank], offsets: NDArray[np.int64]) -> Paired:
     """Collectives that began inside the window of every rank that takes part, on one clock."""
     starts = np.array([rank.start for rank in ranks])
     ends = np.array([rank.end for rank in ranks])
     inside = ((paired.start >= starts) & (paired.start < ends)) | ~paired.takes_part
-    kept = paired.only(inside.all(axis=1))
+    kept = paired.only(np.flatnonzero(inside.all(axis=1)))
     shift = np.where(kept.takes_part, offsets, 0)
     return replace(kept, start=kept.start - shift, end=kept.end - shift)
 
@@ -239,9 +232,7 @@ def _period(ranks: list[_Rank]) -> NDArray[np.int64]:
     return np.array(rows)
 
 
-def _doubts(
-    trace: Trace, ranks: list[_Rank], paired: Paired, left_out: bool, problems: tuple[str, ...]
-) -> list[str]:
+def _doubts(trace: Trace, ranks: list[_Rank], paired: Paired, left_out: bool, problems: tuple[str, ...]) -> list[str]:
     """Why shares of this recording are to be taken with care."""
     doubts = list(problems)
     if len(ranks) < 2:
@@ -445,7 +436,7 @@ def _readbacks(ranks: list[_Rank], steps: int) -> float:
 
 def _readback_wait(ranks: list[_Rank], steps: int) -> float:
     """Time that the host waits for the device in the step while, because of it, the device runs dry afterwards."""
-    total = 0.0
+    total = 0
     for rank in ranks:
         spans = rank.trace.spans
         waits = spans.of(SpanKind.HOST_SYNC)
@@ -457,7 +448,7 @@ def _readback_wait(ranks: list[_Rank], steps: int) -> float:
             continue
         # A gap in which a host wait ends is the device waiting for the host that waited for it.
         inside = np.searchsorted(ends, gaps.end, side="right") > np.searchsorted(ends, gaps.start, side="left")
-        total += float((gaps.end - gaps.start)[inside].sum())
+        total += int((gaps.end - gaps.start)[inside].sum())
     return total * _NS / len(ranks) / steps
 
 
@@ -532,7 +523,7 @@ def _unpaired_summaries(ranks: list[_Rank]) -> list[CollectiveSummary]:
 
 
 def _kernels(ranks: list[_Rank]) -> tuple[KernelSummary, ...]:
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
     counts: Counter[str] = Counter()
     for rank in ranks:
         spans, names = rank.trace.spans, rank.trace.names
@@ -543,11 +534,11 @@ def _kernels(ranks: list[_Rank]) -> tuple[KernelSummary, ...]:
         for number in np.flatnonzero(times):
             seconds[names[number]] += float(summed[number]) * _NS
             counts[names[number]] += int(times[number])
-    total = sum(seconds.values())
+    together = sum(seconds.values())
     return tuple(
-        KernelSummary(name=name[:200], count=counts[name], seconds=value, percent_of_compute=value / total * 100)
-        for name, value in seconds.most_common(_TOP)
-        if total > 0
+        KernelSummary(name=name[:200], count=counts[name], seconds=value, percent_of_compute=value / together * 100)
+        for name, value in sorted(seconds.items(), key=lambda item: -item[1])[:_TOP]
+        if together > 0
     )
 
 

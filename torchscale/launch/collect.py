@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from torchscale.analysis.launch_signals import digest_signals
 from torchscale.analysis.stats import digest
 from torchscale.launch.process import tail
 from torchscale.schema.cell import LaunchTask
@@ -23,6 +24,7 @@ from torchscale.schema.record import (
     LaunchRecord,
     RankFailure,
     RankRecord,
+    SignalDigest,
     State,
     StepDigest,
     StepSample,
@@ -105,7 +107,7 @@ def collect_launch(
         reason += _where_ranks_were(directory, task.cell.world_size)
     if ending.survivors:
         reason += f"; could not be ended: {', '.join(ending.survivors)}"
-    group, per_rank = _digests(directory, evidence.ranks)
+    group, per_rank, signals = _digests(directory, evidence.ranks)
     if not task.log_step_times:
         for path in directory.glob("steps-rank-*.jsonl"):
             path.unlink()
@@ -122,6 +124,7 @@ def collect_launch(
         exit_code=ending.exit_code,
         steps=group,
         rank_steps=per_rank,
+        signals=signals,
         epochs=tuple(_read_lines(directory / "epochs.jsonl", EpochSample)),
         log_tail="" if state is State.OK else _log_tail(directory, log, task.cell.world_size),
     )
@@ -216,28 +219,34 @@ def _silent_ranks(evidence: Evidence) -> list[int]:
     return [rank for rank in range(evidence.world_size) if rank not in heard]
 
 
-def _digests(directory: Path, ranks: Sequence[RankRecord]) -> tuple[StepDigest | None, tuple[StepDigest, ...]]:
-    """Digest of the group's steps (per step the slowest rank) and of each rank's."""
+def _digests(
+    directory: Path, ranks: Sequence[RankRecord]
+) -> tuple[StepDigest | None, tuple[StepDigest, ...], SignalDigest | None]:
+    """Digest of the group's steps (per step the slowest rank), of each rank's, and of all for the diagnosis."""
     series = [_read_lines(directory / f"steps-rank-{record.rank}.jsonl", StepSample) for record in ranks]
     if not series or not all(series):
-        return None, ()
+        return None, (), None
     per_rank = tuple(_step_digest(samples, [sample.seconds for sample in samples]) for samples in series)
     whole = len(ranks) == ranks[0].world_size and len({len(samples) for samples in series}) == 1
     if not whole:
-        return None, per_rank
+        return None, per_rank, None
     slowest = [max(step.seconds for step in steps) for steps in zip(*series, strict=True)]
     everything = [sample for samples in series for sample in samples]
-    return _step_digest(everything, slowest), per_rank
+    batch_steps = [batch.steps for batch in ranks[0].batches]
+    signals = digest_signals(series, batch_steps) if sum(batch_steps) == len(slowest) else None
+    return _step_digest(everything, slowest), per_rank, signals
 
 
 def _step_digest(samples: Sequence[StepSample], seconds: Sequence[float]) -> StepDigest:
     count = len(samples)
+    syncs = [sample.sync for sample in samples if sample.sync is not None]
     return StepDigest(
         seconds=digest(seconds),
         mean_data_wait=math.fsum(sample.data_wait for sample in samples) / count,
         mean_forward=math.fsum(sample.forward for sample in samples) / count,
         mean_backward=math.fsum(sample.backward for sample in samples) / count,
         mean_optimizer=math.fsum(sample.optimizer for sample in samples) / count,
+        mean_sync=math.fsum(syncs) / count if len(syncs) == count else None,
     )
 
 

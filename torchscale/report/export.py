@@ -41,10 +41,13 @@ def _cell_json(cell: CellSummary) -> dict[str, object]:
     figures: dict[str, object] | None = None
     if cell.figures is not None:
         figures = {
-            key: value for key, value in vars(cell.figures).items() if key not in ("steps", "phases", "stop_rule")
+            key: value
+            for key, value in vars(cell.figures).items()
+            if key not in ("steps", "phases", "stop_rule", "parts")
         }
         figures["stop_rule"] = cell.figures.stop_rule.value
         figures["phases"] = vars(cell.figures.phases)
+        figures["parts"] = None if cell.figures.parts is None else vars(cell.figures.parts)
         figures["steps"] = cell.figures.steps.model_dump()
     efficiency = cell.efficiency
     return {
@@ -55,6 +58,8 @@ def _cell_json(cell: CellSummary) -> dict[str, object]:
         "launches": cell.launches,
         "flags": [flag.value for flag in cell.flags],
         "figures": figures,
+        "decomposition": None if cell.decomposition is None else vars(cell.decomposition),
+        "diagnosis": None if cell.diagnosis is None else cell.diagnosis.model_dump(mode="json"),
         "efficiency": None
         if efficiency is None
         else {

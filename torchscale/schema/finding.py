@@ -38,7 +38,7 @@ class FindingKind(str, Enum):
     """Memory ran short: allocations were retried, or pages came back from disk."""
 
     @property
-    def title(self) -> str:
+    def words(self) -> str:
         """As people write it."""
         return _TITLES[self]
 

@@ -1,4 +1,4 @@
-"""What was worked out from a recording: where each rank's time went, its collectives, findings, one step as a picture."""
+"""What was worked out from a recording: where time went, collectives, findings, one step as a picture."""
 
 from __future__ import annotations
 

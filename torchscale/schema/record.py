@@ -63,7 +63,17 @@ class Warmup(Frozen):
 class StepSample(Frozen):
     """One step of one rank, a line of ``steps-rank-R.jsonl``; times in seconds, phases add up to the step.
 
-    ``backward`` contains the gradient synchronisation that the backward pass waits for.
+    Attributes:
+        step: Counted from the launch's first.
+        seconds: From the end of the step before to the end of this one.
+        data_wait: Until the batch is there.
+        forward: The forward pass.
+        backward: The backward pass; where ``exposed_sync`` is measured, until the last gradient is computed.
+        optimizer: The optimizer's step.
+        exposed_sync: From the last gradient until all gradients are exchanged; ``None`` where it is not measured and
+            ``backward`` contains it.
+        buffer_sync: Sending the module's buffers (batch-norm statistics) before the forward pass; ``None`` without any.
+        loss: ``None`` where it was not finite.
     """
 
     step: int
@@ -72,7 +82,19 @@ class StepSample(Frozen):
     forward: float
     backward: float
     optimizer: float
+    exposed_sync: float | None = None
+    buffer_sync: float | None = None
     loss: float | None = None
+
+    @property
+    def sync(self) -> float | None:
+        """All exchange that the step waited for; ``None`` where it was not measured."""
+        return None if self.exposed_sync is None else self.exposed_sync + (self.buffer_sync or 0.0)
+
+    @property
+    def own(self) -> float:
+        """What the rank did by itself: everything but waiting for data and exchanging."""
+        return self.forward + self.backward + self.optimizer
 
 
 class EpochSample(Frozen):
@@ -130,6 +152,54 @@ class Setup(Frozen):
     first_step_seconds: float
 
 
+class LinkSample(Frozen):
+    """All-reduces timed with nothing else under way; medians over ``repeats``.
+
+    Attributes:
+        payload_bytes: Gradients of a step.
+        as_bucketed_seconds: In the buckets that training uses.
+        merged_seconds: In buckets of 25 MiB.
+        repeats: How often each was timed.
+        interface: The network interface, where it is known.
+        rated_bytes_per_second: What its driver says it is rated at.
+    """
+
+    payload_bytes: int
+    as_bucketed_seconds: float
+    merged_seconds: float
+    repeats: int
+    interface: str | None = None
+    rated_bytes_per_second: float | None = None
+
+
+class RankSignals(Frozen):
+    """What a rank noticed beside its steps, for the diagnosis. ``None`` was not measured.
+
+    Attributes:
+        alone_seconds: Forward and backward of steps without any exchange, in windows before and after the measurement.
+        alone_wall_seconds: What those windows took, with all they discard; none of it counts in throughput.
+        bucket_bytes: Gradients of a step as they were sent.
+        link: The link alone.
+        collections: Garbage collections while measuring.
+        collection_seconds: What they took.
+        longest_collection_seconds: The longest of them.
+        page_faults: Pages read back from disk while measuring.
+        allocation_retries: Of the CUDA allocator.
+        throttle_reasons: What the driver gave between batches.
+    """
+
+    alone_seconds: tuple[float, ...] | None = None
+    alone_wall_seconds: float | None = None
+    bucket_bytes: tuple[int, ...] | None = None
+    link: LinkSample | None = None
+    collections: int
+    collection_seconds: float
+    longest_collection_seconds: float
+    page_faults: int
+    allocation_retries: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+
+
 class RankRecord(Frozen):
     """Raw samples of one rank: ``rank-R.json``, written by the worker before it tears anything down."""
 
@@ -159,6 +229,7 @@ class RankRecord(Frozen):
     parameters_changed: bool
     parameters_equal: bool | None
     parameters_differing: str | None = None
+    signals: RankSignals | None = None
 
 
 class Digest(Frozen):
@@ -176,13 +247,42 @@ class Digest(Frozen):
 
 
 class StepDigest(Frozen):
-    """Step times of one rank, or of the group (per step the maximum over ranks), and the mean of each phase."""
+    """Step times of one rank, or of the group (per step the maximum over ranks), and the mean of each phase.
+
+    ``mean_sync`` is the exposed exchange; where it is ``None``, ``mean_backward`` contains it.
+    """
 
     seconds: Digest
     mean_data_wait: float
     mean_forward: float
     mean_backward: float
     mean_optimizer: float
+    mean_sync: float | None = None
+
+
+class SignalDigest(Frozen):
+    """The steps of all ranks as the diagnosis needs them. Series are means per step over each batch; seconds.
+
+    Attributes:
+        own: Per rank and batch: forward, backward, optimizer.
+        data_wait: Per rank and batch.
+        wait: Per rank and batch: exposed exchange beyond that of the step's last rank, who waited for nobody.
+        transfer: Per batch: exposed exchange of the step's last rank.
+        charge: Per rank: share of all waiting for which it was the last; sums to 1, or all 0.
+        exposed_p50, exposed_p95: Of the mean over ranks, over steps.
+        long_steps: Per rank: steps over 1.5 times its median, where they are rare.
+        long_step_seconds: What they exceed the median by, per step, for the rank with most.
+    """
+
+    own: tuple[tuple[float, ...], ...]
+    data_wait: tuple[tuple[float, ...], ...]
+    wait: tuple[tuple[float, ...], ...] | None = None
+    transfer: tuple[float, ...] | None = None
+    charge: tuple[float, ...] | None = None
+    exposed_p50: float | None = None
+    exposed_p95: float | None = None
+    long_steps: tuple[int, ...] | None = None
+    long_step_seconds: float | None = None
 
 
 class FailureKind(str, Enum):
@@ -236,6 +336,7 @@ class LaunchRecord(Frozen):
         exit_code: torchrun's; negative for a signal; ``None`` if it could not be started.
         steps: Digest of the group's steps; ``None`` unless every rank left its steps.
         rank_steps: Digest per rank, in the order of ``ranks``.
+        signals: Digest of the steps for the diagnosis; ``None`` unless every rank left its steps.
         epochs: Where epochs bound the run.
         log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
     """
@@ -253,5 +354,6 @@ class LaunchRecord(Frozen):
     exit_code: int | None = None
     steps: StepDigest | None = None
     rank_steps: tuple[StepDigest, ...] = ()
+    signals: SignalDigest | None = None
     epochs: tuple[EpochSample, ...] = ()
     log_tail: str = ""

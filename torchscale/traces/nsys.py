@@ -56,10 +56,12 @@ def read_nsys(path: Path) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
                 f"{path}: no CUDA kernels were recorded{_diagnosis(database)}",
                 hint="trace CUDA (`nsys profile -t cuda,nvtx`), and let the program end before nsys does",
             )
-        pids = [pid for (pid,) in database.rows(f"SELECT DISTINCT globalPid FROM {_KERNEL} WHERE globalPid IS NOT NULL")]  # noqa: S608
+        pids = [
+            pid for (pid,) in database.rows(f"SELECT DISTINCT globalPid FROM {_KERNEL} WHERE globalPid IS NOT NULL")
+        ]
         if not pids:
             raise TraceError(f"{path}: its kernels do not say which process ran them; export with a newer nsys")
-        return _Export(database, path).ranks(sorted(int(pid) for pid in pids))
+        return _Export(database, path).ranks(sorted(int(str(pid)) for pid in pids))
 
 
 def strip_environment(source: Path, target: Path) -> tuple[str, ...]:
@@ -196,7 +198,7 @@ class _Export:
         if not self.database.has("NVTX_EVENTS", "text", "globalTid"):
             return {}
         text = self._nvtx_text()
-        query = f"SELECT {text}, globalTid FROM NVTX_EVENTS n WHERE {text} LIKE 'torchscale.rank %'"  # noqa: S608
+        query = f"SELECT {text}, globalTid FROM NVTX_EVENTS n WHERE {text} LIKE 'torchscale.rank %'"
         told = {}
         for value, thread in self.database.rows(query):
             match = _RANK_MARK.fullmatch(str(value))
@@ -207,7 +209,7 @@ class _Export:
     def _base(self) -> int:
         """What makes times nanoseconds since the epoch; 0 where they are that already or nothing tells."""
         meta = "META_DATA_EXPORT" if self.database.has("META_DATA_EXPORT") else "EXPORT_META_DATA"
-        query = f"SELECT value FROM {meta} WHERE name = 'EXPORT_PARAM_TIME_NORMALIZE'"  # noqa: S608
+        query = f"SELECT value FROM {meta} WHERE name = 'EXPORT_PARAM_TIME_NORMALIZE'"
         if any(str(value).lower() == "true" for (value,) in self.database.rows(query)):
             return 0
         if not self.database.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
@@ -221,16 +223,16 @@ class _Export:
         return "shortName" if self.database.has(_KERNEL, "shortName") else "demangledName"
 
     def _name_ids(self) -> list[int]:
-        found = [f"SELECT DISTINCT {self._name_column()} FROM {_KERNEL}"]  # noqa: S608
+        found = [f"SELECT DISTINCT {self._name_column()} FROM {_KERNEL}"]
         if self.database.has(_RUNTIME, "nameId"):
-            found.append(f"SELECT DISTINCT nameId FROM {_RUNTIME}")  # noqa: S608
+            found.append(f"SELECT DISTINCT nameId FROM {_RUNTIME}")
         return sorted({int(str(value)) for query in found for (value,) in self.database.rows(query)})
 
     def _kernels(
         self, pid: int, base: int, names: dict[int, str], numbers: dict[int, int]
     ) -> tuple[Spans, Collectives]:
         table = self.database.integers(
-            f"SELECT start, end, streamId, COALESCE(correlationId, 0), {self._name_column()} FROM {_KERNEL} "  # noqa: S608
+            f"SELECT start, end, streamId, COALESCE(correlationId, 0), {self._name_column()} FROM {_KERNEL} "
             "WHERE globalPid = ?",
             (pid,),
             5,
@@ -253,7 +255,7 @@ class _Export:
                 memory = "-1, -1"
             copy_kind = "copyKind" if kinds else "-1"
             table = self.database.integers(
-                f"SELECT start, end, streamId, COALESCE(correlationId, 0), {copy_kind}, {memory} FROM {source} "  # noqa: S608
+                f"SELECT start, end, streamId, COALESCE(correlationId, 0), {copy_kind}, {memory} FROM {source} "
                 "WHERE globalPid = ?",
                 (pid,),
                 7,
@@ -271,7 +273,7 @@ class _Export:
                 continue
             marks = ", ".join("?" for _ in wanted)
             table = self.database.integers(
-                f"SELECT start, end, globalTid, COALESCE(correlationId, 0), nameId FROM {_RUNTIME} "  # noqa: S608
+                f"SELECT start, end, globalTid, COALESCE(correlationId, 0), nameId FROM {_RUNTIME} "
                 f"WHERE globalTid >= ? AND globalTid < ? AND nameId IN ({marks})",
                 (pid, pid + _PID_UNIT, *wanted),
                 5,
@@ -286,7 +288,7 @@ class _Export:
         if self.database.has("NVTX_EVENTS", "text", "globalTid", "eventType", "end"):
             text = self._nvtx_text()
             query = (
-                f"SELECT start, end, globalTid, {text} AS t FROM NVTX_EVENTS n "  # noqa: S608
+                f"SELECT start, end, globalTid, {text} AS t FROM NVTX_EVENTS n "
                 "WHERE globalTid >= ? AND globalTid < ? AND end IS NOT NULL AND eventType IN (?, ?) "
                 "AND (t LIKE '%step%' OR t LIKE 'iter%' OR t LIKE 'enumerate(DataLoader)%' "
                 "OR t = 'torchscale.data_wait')"

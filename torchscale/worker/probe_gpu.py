@@ -72,6 +72,20 @@ def driver_facts(nvml: Any = pynvml) -> DriverFacts:
         nvml.nvmlShutdown()
 
 
+def throttle_reasons_of(uuid: str, nvml: Any = pynvml) -> tuple[str, ...] | None:
+    """Why the GPU with this UUID has lowered its clocks right now; ``None`` where the driver does not say."""
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    driver = _Driver(nvml)
+    try:
+        handle = driver.ask("nvmlDeviceGetHandleByUUID", uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+        return None if handle is None else _throttle_reasons(driver, handle)
+    finally:
+        nvml.nvmlShutdown()
+
+
 def _handles(nvml: Any) -> tuple[list[tuple[int, Any]], tuple[str, ...]]:
     """GPUs that answer, by index, and those that do not: one that fell off the bus must not hide the others."""
     handles, unreadable = [], []

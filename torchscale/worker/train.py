@@ -18,6 +18,7 @@ from torchscale.schema.cell import LaunchTask
 from torchscale.schema.environment import DeviceInfo
 from torchscale.schema.progress import Phase, Progress
 from torchscale.schema.record import Batch, EpochSample, RankRecord, Setup, StepSample, StopRule, Warmup
+from torchscale.worker.beside import Beside
 from torchscale.worker.environment import collect_versions, cpu_name, cuda_device
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, usable_cpus
 from torchscale.worker.measure.parameters import differing_parameter, fingerprint
@@ -60,9 +61,12 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
     differing = differing or differing_parameter(trainer.module, ranks)
     changed = not torch.equal(initial, fingerprint(trainer.module))
 
+    beside = Beside(ranks, trainer)
+    beside.before()
     load = HostLoadMeter(usable_cpus(), pinned=task.cpu_sets is not None)
-    batches, stop_rule = launch.measure(warmup)
+    batches, stop_rule = launch.measure(warmup, beside)
     host_load = load.read()
+    signals = beside.after(launch.budget_left())
     outbox.progress(Progress(phase="finishing"))
     parameters = sum(parameter.numel() for parameter in trainer.module.parameters())
     trainer.close()
@@ -97,6 +101,7 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
         parameters_changed=changed,
         parameters_equal=None if ranks.world_size == 1 else differing is None,
         parameters_differing=differing,
+        signals=signals,
     )
 
 
@@ -114,7 +119,7 @@ class _Launch:
         """Steps until times are steady; none of them counts."""
         self._note_losses(first)
         probe = self._run("warming up", 1, [])
-        rule = WarmupRule(self._rule, step_seconds=probe.batch.seconds, budget_left=self._budget_left())
+        rule = WarmupRule(self._rule, step_seconds=probe.batch.seconds, budget_left=self.budget_left())
         batch_steps = int(self._ranks.agree(rule.batch_steps))
         batches: list[Batch] = []
         over = False
@@ -128,7 +133,7 @@ class _Launch:
             batches=tuple(batches),
         )
 
-    def measure(self, warmup: Warmup) -> tuple[list[Batch], StopRule]:
+    def measure(self, warmup: Warmup, beside: Beside) -> tuple[list[Batch], StopRule]:
         """The batches that count, each with its steps written down, and what ended them."""
         cell = self._task.cell
         steps_per_epoch = max(1, cell.num_samples // cell.global_batch_size)
@@ -137,7 +142,7 @@ class _Launch:
             self._rule,
             step_seconds=last.seconds / last.steps,
             steps_per_epoch=steps_per_epoch,
-            budget_left=self._budget_left(),
+            budget_left=self.budget_left(),
         )
         batches: list[Batch] = []
         epoch: list[StepSample] = []
@@ -146,6 +151,7 @@ class _Launch:
             steps = int(self._ranks.agree(rule.batch_steps(len(batches))))
             timed = self._run("measuring", steps, batches)
             batches.append(timed.batch)
+            beside.between()
             self._outbox.steps(timed.samples)
             if self._rule.epochs is not None:
                 epoch = self._note_epoch([*epoch, *timed.samples], steps_per_epoch)
@@ -186,7 +192,8 @@ class _Launch:
         code = int(self._ranks.agree(-1 if rule is None else _STOP_RULES.index(rule)))
         return None if code < 0 else _STOP_RULES[code]
 
-    def _budget_left(self) -> float | None:
+    def budget_left(self) -> float | None:
+        """Seconds; ``None`` without a budget."""
         if self._task.budget_seconds is None:
             return None
         elapsed = time.time() - self._task.started_at

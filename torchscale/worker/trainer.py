@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +23,17 @@ from torchscale.worker.parallel import parallelize
 from torchscale.worker.precision import PrecisionPolicy
 from torchscale.worker.ranks import Ranks
 
-_MARKS_PER_STEP = 4
+
+class Phase(Enum):
+    """What a mark of the clock ends."""
+
+    START = "start"
+    DATA = "data_wait"
+    BUFFERS = "buffer_sync"
+    FORWARD = "forward"
+    GRADIENTS = "backward"
+    SYNC = "exposed_sync"
+    OPTIMIZER = "optimizer"
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,7 @@ class Trainer:
         optimizer: Over the parameters of the bare module.
         source: Where batches come from.
         tokens_per_step: Of this rank; ``None`` where samples have no tokens.
+        last_step_seconds: Mean of the last batch.
     """
 
     def __init__(self, cell: Cell, ranks: Ranks) -> None:
@@ -55,7 +70,8 @@ class Trainer:
         torch.manual_seed(cell.seed + ranks.rank)  # different dropout
         layout = torch.channels_last if cell.channels_last else torch.preserve_format
         self.module = workload.module.to(ranks.device, memory_format=layout).train()  # type: ignore[call-overload]
-        model = parallelize(self.module, cell, ranks)
+        self._parallel = parallelize(self.module, cell, ranks)
+        model = self._parallel.model
         self.model: nn.Module = torch.compile(model) if cell.compile else model  # type: ignore[assignment]
         self.optimizer = _make_optimizer(cell, self.module)
         self.source: Source = SyntheticSource(
@@ -66,54 +82,156 @@ class Trainer:
             channels_last=cell.channels_last,
         )
         self._clock = make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda)
+        self._marked: list[Phase] = []
+        self._watch: _GradientWatch | None = None
+        # A mark of the strict clock would stop the device in the middle of the backward pass.
+        if self._parallel.gradients_first and not cell.measurement.sync_cuda:
+            self._watch = _GradientWatch(self.module, self._mark)
+            if next(self.module.buffers(), None) is not None:
+                self.module.register_forward_pre_hook(lambda *_: self._mark(Phase.BUFFERS))
         self._steps_done = 0
+        self.last_step_seconds = math.inf
         tokens = workload.tokens_per_sample
         self.tokens_per_step = None if tokens is None else tokens * cell.per_device_batch_size
 
+    @property
+    def bucket_bytes(self) -> tuple[int, ...] | None:
+        """Gradients of a step as they are sent; ``None`` where the strategy has no buckets."""
+        return None if self._parallel.bucket_bytes is None else self._parallel.bucket_bytes()
+
     def step(self) -> Tensor:
         """One optimizer step, a mark after each phase; returns the loss on the device, unread."""
-        batch = self.source.next_batch()
-        self._clock.mark()
-        with self._precision.forward_context():
-            loss = loss_of(self.model(**batch))
-        self._clock.mark()
-        self._precision.backward(loss)
-        self._clock.mark()
+        loss = self._forward_backward()
         self._precision.optimizer_step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
-        self._clock.mark()
+        self._mark(Phase.OPTIMIZER)
         return loss.detach().reshape(())
+
+    def _forward_backward(self) -> Tensor:
+        batch = self.source.next_batch()
+        self._mark(Phase.DATA)
+        with self._precision.forward_context():
+            loss = loss_of(self.model(**batch))
+        self._mark(Phase.FORWARD)
+        self._precision.backward(loss)
+        self._mark(Phase.SYNC)
+        return loss
 
     def run_batch(self, steps: int) -> TimedBatch:
         """Run contiguous steps that start together on all ranks; clocks and losses are read afterwards."""
         self._ranks.align()
-        self._clock.mark()
+        self._mark(Phase.START)
         losses = [self.step() for _ in range(steps)]
-        marks = self._clock.read()
+        times, parts = self._read()
         values: list[float] = torch.stack(losses).float().tolist()
         samples = tuple(
-            self._sample(index, marks[index * _MARKS_PER_STEP :][: _MARKS_PER_STEP + 1], loss)
-            for index, loss in enumerate(values)
+            self._sample(index, part, loss) for index, (part, loss) in enumerate(zip(parts, values, strict=True))
         )
+        if self._watch is not None and self._steps_done == 0:
+            self._watch.settle()
         self._steps_done += steps
-        return TimedBatch(Batch(steps=steps, seconds=marks[-1]), samples)
+        self.last_step_seconds = times[-1] / steps
+        return TimedBatch(Batch(steps=steps, seconds=times[-1]), samples)
+
+    def run_alone(self, steps: int) -> AloneWindow | None:
+        """Forward and backward without any exchange, to time this rank's own compute; ``None`` where the strategy
+        cannot do without its exchange.
+
+        Starts and ends together on all ranks. The first pass (it may still send buffers) and the whole training step
+        that follows (it absorbs what the ranks drifted apart) are discarded; no optimizer step is taken in between.
+        """
+        if self._parallel.no_sync is None:
+            return None
+        began = time.perf_counter()
+        self._ranks.align()
+        self._mark(Phase.START)
+        with self._parallel.no_sync():
+            for _ in range(steps + 1):
+                self._forward_backward()
+                self.optimizer.zero_grad(set_to_none=True)
+                self._mark(Phase.OPTIMIZER)
+        _, parts = self._read()
+        self._ranks.align()
+        self.run_batch(1)
+        own = tuple(_own_seconds(part) for part in parts[1:])
+        return AloneWindow(own, time.perf_counter() - began)
 
     def close(self) -> None:
         """Let go of the model: ranks that still hold DDP's reducer at exit can abort."""
-        del self.model, self.module, self.optimizer, self.source
+        del self.model, self.module, self.optimizer, self.source, self._parallel, self._watch
 
-    def _sample(self, index: int, marks: list[float], loss: float) -> StepSample:
-        """A step from the mark that ended the one before it and the marks of its own phases."""
-        start, data, forward, backward, end = marks
+    def _mark(self, phase: Phase) -> None:
+        self._clock.mark()
+        self._marked.append(phase)
+
+    def _read(self) -> tuple[list[float], list[dict[Phase, float]]]:
+        """Times of all marks since the start, and each step's seconds by phase."""
+        times, marked = self._clock.read(), self._marked
+        self._marked = []
+        steps: list[dict[Phase, float]] = [{}]
+        for phase, since, until in zip(marked[1:], times, times[1:], strict=False):
+            steps[-1][phase] = steps[-1].get(phase, 0.0) + until - since
+            if phase is Phase.OPTIMIZER:
+                steps.append({})
+        return times, steps[:-1]
+
+    def _sample(self, index: int, part: dict[Phase, float], loss: float) -> StepSample:
+        sync: float | None = part.get(Phase.SYNC, 0.0)
+        backward = part.get(Phase.GRADIENTS)
+        if backward is None:  # no mark between the gradients and their exchange
+            backward, sync = part.get(Phase.SYNC, 0.0), None
         return StepSample(
             step=self._steps_done + index,
-            seconds=end - start,
-            data_wait=data - start,
-            forward=forward - data,
-            backward=backward - forward,
-            optimizer=end - backward,
+            seconds=math.fsum(part.values()),
+            data_wait=part[Phase.DATA],
+            forward=part[Phase.FORWARD],
+            backward=backward,
+            optimizer=part[Phase.OPTIMIZER],
+            exposed_sync=sync,
+            buffer_sync=part.get(Phase.BUFFERS),
             loss=loss if math.isfinite(loss) else None,
         )
+
+
+@dataclass(frozen=True)
+class AloneWindow:
+    """``seconds`` of each pass without exchange, and the wall time of the window with all it discards."""
+
+    seconds: tuple[float, ...]
+    wall_seconds: float
+
+
+class _GradientWatch:
+    """Marks the moment when the last gradient of a step is computed.
+
+    In the first step every parameter is watched, to learn whose gradient comes last; afterwards that one alone, so that
+    it costs one call a step. The order of gradients is the order of the model's graph, equal in every step.
+    """
+
+    def __init__(self, module: nn.Module, mark: Callable[[Phase], None]) -> None:
+        self._mark = mark
+        self._last: nn.Parameter | None = None
+        self._handles = [
+            parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+            for parameter in module.parameters()
+            if parameter.requires_grad
+        ]
+
+    def settle(self) -> None:
+        """From now on watch the last parameter only."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if self._last is not None:
+            self._last.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+
+    def _note(self, parameter: Tensor) -> None:
+        self._last = cast(nn.Parameter, parameter)
+        self._mark(Phase.GRADIENTS)
+
+
+def _own_seconds(part: dict[Phase, float]) -> float:
+    return math.fsum(part.get(phase, 0.0) for phase in (Phase.FORWARD, Phase.GRADIENTS, Phase.SYNC))
 
 
 def _make_optimizer(cell: Cell, module: nn.Module) -> torch.optim.Optimizer:

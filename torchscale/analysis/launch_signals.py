@@ -1,0 +1,114 @@
+"""The always-on signals of a launch: from the steps of all ranks to a digest, and from records to what rules judge."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.analysis.flags import foreign_shares
+from torchscale.analysis.launches import batch_seconds, measured_steps
+from torchscale.analysis.signals import LinkProbe, Origin, Pauses, Signals, rare_long_steps
+from torchscale.schema.record import LaunchRecord, LinkSample, SignalDigest, StepSample
+
+
+def digest_signals(ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[int]) -> SignalDigest:
+    """What the diagnosis needs of the steps of all ranks.
+
+    No clock is shared: the rank that waits least for an exchange is the one that came last to it, so its exposed time
+    is the transfer, and what the others' exceed it by is waiting. Both exchanges of a step, that of the buffers before
+    the forward pass and that of the gradients, are taken apart.
+    """
+    own = np.array([[step.own for step in steps] for steps in ranks])
+    data = np.array([[step.data_wait for step in steps] for steps in ranks])
+    edges = list(itertools.pairwise([0, *itertools.accumulate(batch_steps)]))
+
+    def by_batch(values: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
+        return tuple(tuple(float(row[begin:end].mean()) for begin, end in edges) for row in values)
+
+    pauses = rare_long_steps(own + data)
+    long_steps = None if pauses is None else pauses.count
+    long_seconds = None if pauses is None else pauses.seconds_per_step
+    syncs = [[step.sync for step in steps] for steps in ranks]
+    if len(ranks) < 2 or any(value is None for row in syncs for value in row):
+        return SignalDigest(
+            own=by_batch(own), data_wait=by_batch(data), long_steps=long_steps, long_step_seconds=long_seconds
+        )
+    gradients = np.array([[step.exposed_sync or 0.0 for step in steps] for steps in ranks])
+    buffers = np.array([[step.buffer_sync or 0.0 for step in steps] for steps in ranks])
+    wait = np.zeros_like(own)
+    transfer = np.zeros(own.shape[1])
+    charge = np.zeros(len(ranks))
+    for exchange in (gradients, buffers):
+        least = exchange.min(axis=0)
+        waited = exchange - least
+        wait += waited
+        transfer += least
+        np.add.at(charge, exchange.argmin(axis=0), waited.sum(axis=0))
+    exposed = (gradients + buffers).mean(axis=0)
+    return SignalDigest(
+        own=by_batch(own),
+        data_wait=by_batch(data),
+        wait=by_batch(wait),
+        transfer=by_batch(transfer[None, :])[0],
+        charge=tuple(float(share) for share in charge / max(charge.sum(), 1e-12)),
+        exposed_p50=float(np.quantile(exposed, 0.5)),
+        exposed_p95=float(np.quantile(exposed, 0.95)),
+        long_steps=long_steps,
+        long_step_seconds=long_seconds,
+    )
+
+
+def launch_signals(record: LaunchRecord) -> Signals | None:
+    """What the rules judge of an ``ok`` launch; ``None`` where its ranks left no steps."""
+    digest, ranks = record.signals, record.ranks
+    if digest is None or not ranks:
+        return None
+    steps = measured_steps(record)
+    beside = [rank.signals for rank in ranks]
+    alone = [None if item is None or item.alone_seconds is None else item.alone_seconds for item in beside]
+    first = beside[0]
+    collection = [item.collection_seconds for item in beside if item is not None]
+    foreign = foreign_shares(ranks)
+    links = [item.link for item in beside if item is not None and item.link is not None]
+    rates = [link.rated_bytes_per_second for link in links if link.rated_bytes_per_second is not None]
+    throttled = [item.throttle_reasons for item in beside if item is not None and item.throttle_reasons is not None]
+    retries = [item.allocation_retries for item in beside if item is not None and item.allocation_retries is not None]
+    faults = [item.page_faults for item in beside if item is not None]
+    return Signals(
+        origin=Origin.LAUNCH,
+        ranks=tuple(rank.rank for rank in ranks),
+        step_seconds=sum(batch_seconds(record)) / steps,
+        steps=steps,
+        own=np.array(digest.own),
+        alone=None if any(item is None for item in alone) else tuple(np.array(item) for item in alone),
+        data_wait=np.array(digest.data_wait),
+        wait=None if digest.wait is None else np.array(digest.wait),
+        charge=None if digest.charge is None else np.array(digest.charge),
+        transfer=None if digest.transfer is None else np.array(digest.transfer),
+        exposed_p50=digest.exposed_p50,
+        exposed_p95=digest.exposed_p95,
+        bucket_bytes=None if first is None else first.bucket_bytes,
+        probe=_slowest(links),
+        link_bytes_per_second=min(rates) if rates and len(rates) == len(links) else None,
+        pauses=None
+        if digest.long_steps is None or digest.long_step_seconds is None
+        else Pauses(digest.long_steps, digest.long_step_seconds, max(collection) / steps if collection else None),
+        foreign=None if foreign is None else np.array(foreign),
+        throttled=tuple(throttled) if len(throttled) == len(ranks) else None,
+        allocation_retries=sum(retries) if retries else None,
+        page_faults=max(faults) / steps if faults else None,
+    )
+
+
+def _slowest(links: Sequence[LinkSample]) -> LinkProbe | None:
+    """The group's: an all-reduce is over when its slowest rank is done."""
+    if not links:
+        return None
+    return LinkProbe(
+        links[0].payload_bytes,
+        max(link.as_bucketed_seconds for link in links),
+        max(link.merged_seconds for link in links),
+    )

@@ -1,0 +1,102 @@
+"""The link between ranks, measured alone: all-reduces of the gradients' sizes with nothing else to wait for."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from torchscale.schema.record import LinkSample
+from torchscale.worker.ranks import Ranks
+
+_MERGED_BYTES = 25 << 20
+_BUFFER_BYTES = 64 << 20
+_BUDGET_SECONDS = 3.0
+_REPEATS = 7
+
+
+def measure_link(bucket_bytes: Sequence[int], ranks: Ranks) -> LinkSample | None:
+    """Time the exchange of a step's gradients, in the buckets that training uses and in buckets of 25 MiB.
+
+    Buckets above 64 MiB go in pieces of that size, so that no more memory than that is taken. ``None`` where there is
+    nothing to exchange.
+    """
+    total = sum(bucket_bytes)
+    if ranks.backend is None or total == 0:
+        return None
+    buffer = torch.zeros(min(_BUFFER_BYTES, total) // 4 + 1, device=ranks.device)
+    merged = [min(_MERGED_BYTES, total - begin) for begin in range(0, total, _MERGED_BYTES)]
+    plans = (_pieces(bucket_bytes), _pieces(merged))
+    first = [_exchange(plan, buffer, ranks) for plan in plans]
+    repeats = int(ranks.agree(max(1, min(_REPEATS, int(_BUDGET_SECONDS / max(sum(first), 1e-9))))))
+    times: list[list[float]] = [[], []]
+    for _ in range(repeats):
+        for number, plan in enumerate(plans):  # alternating, so that a slow moment falls on both
+            times[number].append(_exchange(plan, buffer, ranks))
+    as_bucketed, together = (statistics.median(values) for values in times)
+    interface, rated = _interface(ranks)
+    return LinkSample(
+        payload_bytes=total,
+        as_bucketed_seconds=as_bucketed,
+        merged_seconds=together,
+        repeats=repeats,
+        interface=interface,
+        rated_bytes_per_second=rated,
+    )
+
+
+def _pieces(sizes: Sequence[int]) -> list[int]:
+    """Elements of each all-reduce."""
+    found = []
+    for size in sizes:
+        while size > _BUFFER_BYTES:
+            found.append(_BUFFER_BYTES // 4)
+            size -= _BUFFER_BYTES  # noqa: PLW2901 - what is left of it
+        found.append(max(1, size // 4))
+    return found
+
+
+def _exchange(elements: Sequence[int], buffer: torch.Tensor, ranks: Ranks) -> float:
+    """Seconds from a common start until all are done; several are under way at once, as in training."""
+    ranks.align()
+    _finish(ranks)
+    began = time.perf_counter()
+    works: list[dist.Work | None] = []
+    used = 0
+    for count in elements:
+        if used + count > len(buffer):
+            _wait(works)
+            works, used = [], 0
+        works.append(dist.all_reduce(buffer[used : used + count], async_op=True))
+        used += count
+    _wait(works)
+    _finish(ranks)
+    return time.perf_counter() - began
+
+
+def _wait(works: Sequence[dist.Work | None]) -> None:
+    for work in works:
+        if work is not None:
+            work.wait()
+
+
+def _finish(ranks: Ranks) -> None:
+    if ranks.device.type == "cuda":
+        torch.cuda.synchronize(ranks.device)
+
+
+def _interface(ranks: Ranks) -> tuple[str | None, float | None]:
+    """The network interface that gloo uses and what it is rated at; NCCL's choice is not known here."""
+    name = os.environ.get("GLOO_SOCKET_IFNAME")
+    if ranks.device.type == "cuda" or not name or "," in name or "/" in name:
+        return None, None
+    try:
+        megabits = int(Path("/sys/class/net", name, "speed").read_text())
+    except (OSError, ValueError):
+        return name, None  # the loopback has none
+    return name, megabits * 1e6 / 8 if megabits > 0 else None

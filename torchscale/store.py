@@ -29,10 +29,14 @@ from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.cell import Cell
 from torchscale.schema.config import Experiment
 from torchscale.schema.experiment import ExperimentFile, PlannedCell
+from torchscale.schema.profile import ProfileAnalysis
 from torchscale.schema.record import LaunchRecord
 from torchscale.schema.run import CellRun, Run
 
 _LAUNCH_NAME = re.compile(r"^launch-(\d{1,6})$")
+_PROFILE_NAME = re.compile(r"^profile-(\d{1,6})$")
+PROFILED_ONLY = "profiled, not measured"
+"""Why a cell of a run folder has no figures."""
 _MAX_JSON_BYTES = 64 * 2**20
 # Keys that may change between a run and its resumption: axes grow, bounds of a launch do not touch its figures.
 _GROWING_KEYS = (
@@ -172,6 +176,26 @@ class RunFolder:
         atomic_write_model(path / "experiment.json", experiment)
         return folder
 
+    @classmethod
+    def join(cls, path: Path, experiment: ExperimentFile, cell: Cell) -> RunFolder:
+        """Open a folder to put a profile of ``cell`` in, or start one (writes ``experiment.json``).
+
+        A cell that the folder's plan lacks is added to it as one that was not measured.
+
+        Raises:
+            StoreError: an existing folder cannot be read.
+            OutputError: it cannot be written.
+        """
+        unmeasured = PlannedCell(cell=cell, skip_reason=PROFILED_ONLY)
+        if not (path / "experiment.json").exists():
+            return cls.create(path, experiment.model_copy(update={"plan": (unmeasured,)}))
+        folder = cls.open(path)
+        if cell.id in {entry.cell.id for entry in folder.experiment.plan}:
+            return folder
+        joined = folder.experiment.model_copy(update={"plan": (*folder.experiment.plan, unmeasured)})
+        atomic_write_model(path / "experiment.json", joined)
+        return cls(path, joined)
+
     def load(self) -> Run:
         """Everything in the folder, in plan order; changes nothing."""
         problems: list[str] = []
@@ -186,7 +210,12 @@ class RunFolder:
                     continue
                 if record is not None:
                     launches.append(record)
-            cells.append(CellRun(planned, tuple(launches)))
+            try:
+                profile = self._read_profile(planned.cell)
+            except DamagedFileError as error:
+                problems.append(str(error))
+                profile = None
+            cells.append(CellRun(planned, tuple(launches), profile))
         return Run(self.path.name, self.experiment, tuple(cells), tuple(problems))
 
     def record(self, cell: Cell, launch: int) -> LaunchRecord | None:
@@ -215,6 +244,23 @@ class RunFolder:
         """Write ``record.json``: from here on the launch is complete."""
         atomic_write_model(self.launch_directory(cell, record.launch) / "record.json", record)
 
+    def begin_profile(self, cell: Cell) -> Path:
+        """A new, empty directory for a recording of a cell (writes)."""
+        parent = self.path / "cells" / cell.id
+        number = max((index for index, _ in self._numbered(cell, _PROFILE_NAME)), default=-1) + 1
+        directory = parent / f"profile-{number}"
+        try:
+            directory.mkdir(parents=True)
+        except OSError as error:
+            raise OutputError(f"cannot create {directory}: {error.strerror or error}") from error
+        if not (parent / "cell.json").exists():
+            atomic_write_model(parent / "cell.json", cell)
+        return directory
+
+    def has_profile(self, cell: Cell) -> bool:
+        """Whether a recording of the cell was analysed."""
+        return any((path / "analysis.json").is_file() for _, path in self._numbered(cell, _PROFILE_NAME))
+
     def set_aside(self, cell: Cell, launch: int, why: str) -> Path:
         """Move a launch to ``quarantine/<cell-id>-launch-K-<why>-<n>`` (writes); nothing is deleted."""
         quarantine = self.path / "quarantine"
@@ -239,17 +285,23 @@ class RunFolder:
         return [
             entry
             for entry in self.experiment.plan
-            if entry.cell.id not in planned and self._launch_directories(entry.cell)
+            if entry.cell.id not in planned and (self._launch_directories(entry.cell) or self.has_profile(entry.cell))
         ]
 
     def _launch_directories(self, cell: Cell) -> list[Path]:
-        parent = self.path / "cells" / cell.id
-        numbered = [
-            (int(match[1]), entry)
-            for entry in _entries(parent)
-            if (match := _LAUNCH_NAME.match(entry.name)) is not None
-        ]
-        return [entry for _, entry in sorted(numbered)]
+        return [path for _, path in self._numbered(cell, _LAUNCH_NAME)]
+
+    def _numbered(self, cell: Cell, name: re.Pattern[str]) -> list[tuple[int, Path]]:
+        """Directories of a cell that are called so, by their number."""
+        entries = _entries(self.path / "cells" / cell.id)
+        return sorted((int(match[1]), entry) for entry in entries if (match := name.match(entry.name)) is not None)
+
+    def _read_profile(self, cell: Cell) -> ProfileAnalysis | None:
+        """The last recording that was analysed."""
+        for _, directory in reversed(self._numbered(cell, _PROFILE_NAME)):
+            if os.path.lexists(directory / "analysis.json"):
+                return _read_model(self.path, directory / "analysis.json", ProfileAnalysis)
+        return None
 
     def _read_record(self, directory: Path, cell: Cell) -> LaunchRecord | None:
         path = directory / "record.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import time
 from dataclasses import dataclass
 from enum import Enum
@@ -10,9 +11,10 @@ from typing import Protocol
 from torchscale.analysis.results import CellSummary, RunSummary, summarize, summarize_cell
 from torchscale.launch.torchrun import LaunchLimits, StopRequest, run_launch
 from torchscale.plan import Plan
+from torchscale.profiling import CellProfiler, Profile
 from torchscale.report.export import summary_csv
 from torchscale.schema.cell import Cell, LaunchTask
-from torchscale.schema.config import Experiment
+from torchscale.schema.config import Experiment, Profiling
 from torchscale.schema.experiment import PlannedCell
 from torchscale.schema.progress import Progress
 from torchscale.schema.record import LaunchRecord, State
@@ -38,6 +40,12 @@ class Listener(Protocol):
 
     def launch_finished(self, cell: Cell, record: LaunchRecord, summary: CellSummary) -> None:
         """A launch has ended; ``summary`` is of its cell so far."""
+
+    def profile_started(self, cell: Cell) -> None:
+        """A recording of a measured cell begins."""
+
+    def profile_finished(self, cell: Cell, profile: Profile) -> None:
+        """It has ended, with an analysis or a problem."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +82,17 @@ class Sweep:
                     self._records.setdefault(cell.id, {})[launch] = record
         return tuple(pending)
 
-    def run(self, pending: tuple[Pending, ...], listener: Listener, stop: StopRequest) -> RunSummary:
-        """Run what is pending until done or asked to stop; one launch's failure never ends the sweep."""
+    def run(
+        self,
+        pending: tuple[Pending, ...],
+        listener: Listener,
+        stop: StopRequest,
+        profiler: CellProfiler | None = None,
+    ) -> RunSummary:
+        """Run what is pending until done or asked to stop; one launch's failure never ends the sweep.
+
+        With a ``profiler``, the cells that ``profiling.trigger`` asks for are profiled once all are measured.
+        """
         for item in pending:
             if stop.asked:
                 break
@@ -86,7 +103,25 @@ class Sweep:
             listener.launch_finished(item.cell, record, summarize_cell(self._cell_run(PlannedCell(cell=item.cell))))
         summary = summarize(self._folder.load())
         self._write_summary(summary)
+        if profiler is not None and self._profile(profiler, summary, listener, stop):
+            summary = summarize(self._folder.load())
         return summary
+
+    def _profile(
+        self, profiler: CellProfiler, summary: RunSummary, listener: Listener, stop: StopRequest
+    ) -> list[Profile]:
+        """Profile the cells that call for it and have none yet; a profile that fails costs no cell its state."""
+        found = []
+        for cell in summary.cells:
+            if stop.asked:
+                break
+            if not _calls_for_profile(cell, self._experiment.profiling) or self._folder.has_profile(cell.cell):
+                continue
+            listener.profile_started(cell.cell)
+            directory = self._folder.begin_profile(cell.cell)
+            found.append(profiler.profile(cell.cell, directory, stop, listener.launch_progress))
+            listener.profile_finished(cell.cell, found[-1])
+        return found
 
     def _launch(self, item: Pending, listener: Listener, stop: StopRequest) -> LaunchRecord:
         directory = self._folder.begin_launch(item.cell, item.launch)
@@ -131,6 +166,16 @@ class Sweep:
 
     def _write_summary(self, summary: RunSummary) -> None:
         atomic_write_text(self._folder.path / "summary.csv", summary_csv(summary))
+
+
+def _calls_for_profile(summary: CellSummary, settings: Profiling) -> bool:
+    if summary.figures is None or not settings.enabled or settings.trigger == "never":
+        return False
+    if settings.trigger == "always":
+        return True
+    if settings.trigger == "sync_stall_detection":
+        return summary.diagnosis is not None and bool(summary.diagnosis.findings)
+    return any(fnmatch.fnmatchcase(summary.cell.id, pattern) for pattern in settings.trigger)
 
 
 def _runs_again(record: LaunchRecord, rerun: Rerun | None) -> bool:

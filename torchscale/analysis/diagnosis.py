@@ -46,7 +46,7 @@ def diagnose(signals: Signals) -> Diagnosis:
     findings: list[Finding] = []
     abstentions: list[Abstention] = []
     for rule in _RULES:
-        missing = [_NAMES[need] for need in rule.needs if getattr(signals, need) is None]
+        missing = dict.fromkeys(_NAMES[need] for need in rule.needs if getattr(signals, need) is None)
         if missing:
             abstentions.append(Abstention(kind=rule.kind, reason=f"not measured: {', '.join(missing)}"))
             continue
@@ -325,7 +325,9 @@ def _host_bound(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
         cost_percent=_percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
-        summary=f"the device has nothing to do for {format_seconds(cost)} a step because the host hands out work late",
+        summary=f"the device has nothing to do for {format_seconds(cost)} a step because the host hands out work late"
+        if signals.on_device
+        else f"{format_seconds(cost)} a step go to host work between operators",
         evidence=(f"by rank: {', '.join(format_seconds(float(value)) for value in idle[:16])}",),
         advice="move Python work out of the step (logging, metrics, checks), use torch.compile or CUDA graphs, "
         "fused optimizers, larger batches",

@@ -77,6 +77,7 @@ class Signals:
         throttled: Names of the reasons for lowered clocks, per rank.
         allocation_retries: Of the device's allocator while measuring, summed over ranks.
         page_faults: Pages read back from disk per step, for the rank with most.
+        on_device: Whether the work runs on a device beside the host.
         trusted: Whether the recording is good enough to name a rank.
     """
 
@@ -106,6 +107,7 @@ class Signals:
     throttled: tuple[tuple[str, ...], ...] | None = None
     allocation_retries: int | None = None
     page_faults: float | None = None
+    on_device: bool = True
     trusted: bool = True
 
 

@@ -33,6 +33,7 @@ from torchscale.schema.span import CopyKind, RankTrace, SpanKind, Steps, Trace
 
 _MIN_COMPARED = 20
 """Collectives or steps below which a share of them is a coin flip."""
+_MIN_HOST_GAP_NS = 500_000
 _TOP = 15
 _MAX_BARS = 400
 _NS = 1e-9
@@ -304,10 +305,11 @@ def _gaps(rank: _Rank) -> Cover:
 
 
 def _host_bound(rank: _Rank, gaps: Cover) -> Cover | None:
-    """Gaps before device work whose launch call began after the gap did. On CPU, where the host is the device, every
-    gap between operators; ``None`` where launches were not recorded."""
+    """Gaps before device work whose launch call began after the gap did. On CPU, where the host is the device, gaps
+    longer than Python takes from one operator to the next; ``None`` where launches were not recorded."""
     if not rank.trace.on_device:
-        return gaps
+        long = gaps.end - gaps.start >= _MIN_HOST_GAP_NS
+        return Cover(gaps.start[long], gaps.end[long])
     spans = rank.trace.spans
     launches = spans.of(SpanKind.LAUNCH) & (spans.link != 0)
     work = (spans.of(SpanKind.COMPUTE, SpanKind.COPY)) & (spans.link != 0)
@@ -369,6 +371,7 @@ def _signals(ranks: list[_Rank], view: _View | None, *, trusted: bool) -> Signal
         host_bound=_mean_host_bound(host, ranks, begin, finish),
         readbacks=_readbacks(ranks, steps) if on_device and steps else None,
         readback_wait=_readback_wait(ranks, steps) if on_device and steps else None,
+        on_device=on_device,
         pageable=_pageable(ranks) * _NS / max(1, len(begin[0])) if on_device else None,
         trusted=trusted,
     )

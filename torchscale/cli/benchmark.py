@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torchscale.analysis.results import RunSummary
     from torchscale.launch.torchrun import StopRequest
     from torchscale.plan import Plan
+    from torchscale.profiling import CellProfiler
     from torchscale.schema.config import Experiment
     from torchscale.schema.experiment import ExperimentFile
     from torchscale.schema.machine import Machine
@@ -89,7 +90,7 @@ def benchmark(
             f"this machine can run none of the {len(plan.cells)} cells; the first: {plan.cells[0].skip_reason}",
             hint="`torchscale benchmark --dry-run` shows the reason of each",
         )
-    with _stop_on_signals() as stop:
+    with stop_on_signals() as stop:
         summary = _measure(experiment, plan, machine, folder, rerun, stop)
     _show_results(summary, folder, as_json=as_json)
     raise typer.Exit(_exit_code(summary, stop))
@@ -137,16 +138,34 @@ def _measure(
 
     adopt_orphans()
     with locked_folder(path):
-        folder = RunFolder.create(path, _experiment_file(experiment, plan, machine))
+        folder = RunFolder.create(path, experiment_file(experiment, plan, machine))
         sweep = Sweep(experiment, plan, folder)
         pending = sweep.prepare(None if rerun is None else Rerun(rerun.value))
         _announce(experiment, plan, machine, len(pending))
         detail(f"run folder: {path}")
         with make_listener(plan.device, len(pending), experiment.benchmark.repeats) as listener:
-            return sweep.run(pending, listener, stop)
+            return sweep.run(pending, listener, stop, _profiler(experiment, plan))
 
 
-def _experiment_file(experiment: Experiment, plan: Plan, machine: Machine) -> ExperimentFile:
+def _profiler(experiment: Experiment, plan: Plan) -> CellProfiler | None:
+    """Who profiles, where the config asks for it."""
+    from torchscale.launch.torchrun import LaunchLimits  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.profiling import CellProfiler, choose_tool  # noqa: PLC0415
+    from torchscale.schema.record_request import Target  # noqa: PLC0415
+
+    settings = experiment.profiling
+    if not settings.enabled or settings.trigger == "never":
+        return None
+    choice = choose_tool(settings.tool, plan.device)
+    if choice.note:
+        note(choice.note)
+    limits = LaunchLimits(experiment.launch.timeout_seconds, experiment.launch.stall_timeout_seconds)
+    target = Target(settings.target)
+    return CellProfiler(plan, choice, target, settings.seconds, settings.max_steps, limits, experiment.launch.env)
+
+
+def experiment_file(experiment: Experiment, plan: Plan, machine: Machine) -> ExperimentFile:
+    """What goes into the run folder, secrets left out."""
     from torchscale import __version__  # noqa: PLC0415 - `--help` does not need it
     from torchscale.schema.environment import redact  # noqa: PLC0415
     from torchscale.schema.experiment import ExperimentFile  # noqa: PLC0415
@@ -173,8 +192,6 @@ def _announce(experiment: Experiment, plan: Plan, machine: Machine, pending: int
     left_out = f"; {skipped} skipped (see --dry-run)" if skipped else ""
     noun = "launch" if launches == 1 else "launches"
     note(f"{experiment.experiment_name}: {len(plan.to_run)} cells, {launches} {noun}{done}{left_out}, on {where}")
-    if experiment.profiling.enabled:
-        note("note: profiling is not part of this version; nothing is profiled")
 
 
 def _device_words(plan: Plan, machine: Machine) -> str:
@@ -215,7 +232,7 @@ def _exit_code(summary: RunSummary, stop: StopRequest) -> ExitCode:
 
 
 @contextmanager
-def _stop_on_signals() -> Iterator[StopRequest]:
+def stop_on_signals() -> Iterator[StopRequest]:
     """Ctrl-C and TERM ask the sweep to end in order; a second one ends the running launch without grace."""
     from torchscale.launch.torchrun import StopRequest  # noqa: PLC0415 - `--help` does not need it
 

@@ -14,6 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from torchscale.analysis.results import CellSummary
 from torchscale.catalog.models import model_title
 from torchscale.cli.output import detail, is_quiet, message_console
+from torchscale.profiling import Profile
+from torchscale.report.profile_console import stall_line
 from torchscale.schema.cell import Cell, DeviceKind
 from torchscale.schema.progress import Progress as LaunchProgress
 from torchscale.schema.record import LaunchRecord, State
@@ -56,6 +58,12 @@ class _Silent:
     def launch_finished(self, cell: Cell, record: LaunchRecord, summary: CellSummary) -> None:
         """Nothing."""
 
+    def profile_started(self, cell: Cell) -> None:
+        """Nothing."""
+
+    def profile_finished(self, cell: Cell, profile: Profile) -> None:
+        """Nothing."""
+
 
 class _Plain(_Silent):
     """A line per launch, when it has ended."""
@@ -76,6 +84,13 @@ class _Plain(_Silent):
             style=style,
             soft_wrap=True,
         )
+
+    def profile_finished(self, cell: Cell, profile: Profile) -> None:
+        """The one figure, or why there is none."""
+        words = f"no profile: {profile.problem}" if profile.analysis is None else stall_line(profile.analysis)
+        name = running_words(cell, self._device, 0, 1).replace("Running", "Profiled", 1)
+        style = "red" if profile.analysis is None else ""
+        self._console.print(f"{escape(name)} … {escape(words)}", style=style, soft_wrap=True)
 
 
 class _Live(_Plain):
@@ -108,6 +123,11 @@ class _Live(_Plain):
         """The line of the launch that ended, and one more on the bar."""
         super().launch_finished(cell, record, summary)
         self._bar.update(self._task, advance=1)
+
+    def profile_started(self, cell: Cell) -> None:
+        """Say what is recorded now."""
+        self._running = running_words(cell, self._device, 0, 1).replace("Running", "Profiling", 1)
+        self._bar.update(self._task, description=escape(self._running), left="")
 
 
 def running_words(cell: Cell, device: DeviceKind, launch: int, repeats: int) -> str:

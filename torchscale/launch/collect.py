@@ -97,8 +97,8 @@ def collect_launch(
     evidence = Evidence(
         ending,
         task.cell.world_size,
-        tuple(_read_all(directory, "rank-*.json", RankRecord, task)),
-        tuple(sorted(_read_all(directory, "error-rank-*.json", RankFailure, task), key=lambda failure: failure.time)),
+        tuple(_read_all(directory, "rank-*.json", RankRecord, task.cell.world_size)),
+        read_failures(directory, task.cell.world_size),
         {int(rank): int(code) for rank, code in _TORCHRUN_FAILURE.findall(log)},
         oom_kills,
     )
@@ -128,6 +128,12 @@ def collect_launch(
         epochs=tuple(_read_lines(directory / "epochs.jsonl", EpochSample)),
         log_tail="" if state is State.OK else _log_tail(directory, log, task.cell.world_size),
     )
+
+
+def read_failures(directory: Path, world_size: int) -> tuple[RankFailure, ...]:
+    """What ranks said before they died, earliest first."""
+    found = _read_all(directory, "error-rank-*.json", RankFailure, world_size)
+    return tuple(sorted(found, key=lambda failure: failure.time))
 
 
 def _with_signal(ending: Ending, log: str) -> Ending:
@@ -273,10 +279,10 @@ def _log_tail(directory: Path, torchrun_log: str, world_size: int) -> str:
     return "\n\n".join(parts)
 
 
-def _read_all(directory: Path, pattern: str, model: type[M], task: LaunchTask) -> list[M]:
+def _read_all(directory: Path, pattern: str, model: type[M], world_size: int) -> list[M]:
     """The ranks' files in rank order; one that cannot be read counts as not written."""
     found = []
-    for rank in range(task.cell.world_size):
+    for rank in range(world_size):
         path = directory / pattern.replace("*", str(rank))
         try:
             found.append(model.model_validate_json(path.read_bytes()))

@@ -90,8 +90,8 @@ def run_launch(
     started_at = datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds")
     clock = time.monotonic()
     kills = OomKills()
-    ending = _Watch(directory, limits, stop, on_progress).run(command, worker_environment(task, extra_env))
-    _flatten_logs(directory)
+    ending = Watch(directory, limits, stop, on_progress).run(command, worker_environment(task, extra_env))
+    flatten_logs(directory)
     seconds = time.monotonic() - clock
     return collect_launch(
         task,
@@ -140,7 +140,7 @@ def worker_environment(task: LaunchTask, extra: Mapping[str, str]) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class _Watch:
+class Watch:
     """Waits for a torchrun's end, for ours, or for a bound."""
 
     directory: Path
@@ -218,7 +218,7 @@ def _dump_stacks(torchrun_pid: int) -> None:
     time.sleep(_STACK_DUMP_SECONDS if ranks else 0.0)
 
 
-def _flatten_logs(directory: Path) -> None:
+def flatten_logs(directory: Path) -> None:
     """torchrun's ``logs/<run>/attempt_0/<rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``; empty ones go."""
     for log in sorted((directory / "logs").glob("*/attempt_*/*/*.log")):
         if log.stat().st_size:

@@ -11,6 +11,7 @@ from pydantic import Field
 from torchscale.catalog.models import OptionValue
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.config import DeviceRequest, OptimizerName, Precision, Preset, Scaling, Strategy
+from torchscale.schema.record_request import RecordRequest
 
 DeviceKind = Literal["cuda", "cpu"]
 """What a device request resolves to on a machine."""
@@ -102,6 +103,7 @@ class LaunchTask(Frozen):
         budget_seconds: The launch should end within this, start-up included; ``None`` for no budget.
         collective_timeout_seconds: torch's own bound on one collective; above the launcher's, which decides first.
         log_step_times: Whether the step files are kept (they are always written).
+        recording: To be recorded with a profiler instead of measured.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -115,3 +117,4 @@ class LaunchTask(Frozen):
     budget_seconds: float | None = None
     collective_timeout_seconds: float
     log_step_times: bool = True
+    recording: RecordRequest | None = None

@@ -259,11 +259,24 @@ class Launch(Section):
 
 
 class Profiling(Section):
-    """Which cells are profiled after their measurement. Read and kept; this version records no profiles."""
+    """Which cells are profiled: after all measurements, each in a launch of its own that feeds no throughput."""
 
-    enabled: bool = False
-    tool: Literal["auto", "nsys", "kineto"] = "auto"
-    trigger: Literal["sync_stall_detection", "always", "never"] = "sync_stall_detection"
+    enabled: bool = Field(False, description="Whether cells are profiled at all.")
+    tool: Literal["auto", "nsys", "kineto"] = Field(
+        "auto", description="auto: nsys on CUDA where it can record and export, else torch.profiler (kineto)."
+    )
+    trigger: Annotated[
+        Literal["sync_stall_detection", "always", "never"] | tuple[str, ...], BeforeValidator(_as_tuple)
+    ] = Field(
+        "sync_stall_detection",
+        description="sync_stall_detection: cells in whose measurement a bottleneck was found; always; never; "
+        "or a list of cell ids, in which * stands for anything.",
+    )
+    target: Literal["sync_stalls", "kernels", "memory", "input", "all"] = Field(
+        "sync_stalls", description="What is recorded beside the spans: memory and all record allocations too."
+    )
+    seconds: PositiveSeconds = Field(10.0, description="Record for this long, in whole steps.")
+    max_steps: Annotated[int, Field(ge=2)] = Field(200, description="But no more steps than this.")
 
 
 class Experiment(Section):

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchscale.schema.experiment import ExperimentFile, PlannedCell
+from torchscale.schema.profile import ProfileAnalysis
 from torchscale.schema.record import LaunchRecord
 
 
 @dataclass(frozen=True)
 class CellRun:
-    """A planned cell and its completed launches, by launch index."""
+    """A planned cell, its completed launches by launch index, and what its last profile showed."""
 
     planned: PlannedCell
     launches: tuple[LaunchRecord, ...]
+    profile: ProfileAnalysis | None = None
 
 
 @dataclass(frozen=True)

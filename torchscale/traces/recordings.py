@@ -21,6 +21,8 @@ REPORT_SUFFIX = ".nsys-rep"
 _PEEK_BYTES = 1 << 20
 _MAX_MEMBERS = 4096
 _JSON_SUFFIXES = (".json", ".json.gz")
+_OURS = ".perfetto.json.gz"
+"""A timeline that was made of recordings is none."""
 _ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
 
 
@@ -125,6 +127,8 @@ def export_hint(report: Path) -> str:
 
 
 def _looks_like_recording(path: Path) -> bool:
+    if path.name.endswith(_OURS):
+        return False
     if path.suffix in (".sqlite", REPORT_SUFFIX) or path.name.endswith(_ARCHIVE_SUFFIXES):
         return True
     if not path.name.endswith(_JSON_SUFFIXES):

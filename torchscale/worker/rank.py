@@ -16,6 +16,7 @@ from torchscale.schema.progress import Progress
 from torchscale.worker.failure import describe_failure
 from torchscale.worker.outbox import Outbox
 from torchscale.worker.ranks import joined_ranks
+from torchscale.worker.recording import record
 from torchscale.worker.train import Started, train
 
 
@@ -40,6 +41,8 @@ def _run(task: LaunchTask, outbox: Outbox, started: float) -> None:
     torch.set_num_threads(task.threads_per_rank)
     with joined_ranks(task) as ranks:
         times = Started(import_seconds=imported - started, process_group_seconds=time.perf_counter() - imported)
-        record = train(task, ranks, outbox, times)
-        outbox.record(record)
+        if task.recording is not None:
+            record(task, task.recording, ranks, outbox)
+        else:
+            outbox.record(train(task, ranks, outbox, times))
         gc.collect()  # DDP's reducer must go before its process group

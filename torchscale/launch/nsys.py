@@ -1,0 +1,171 @@
+"""Nsight Systems as a wrapper: found, checked, run and exported, with every way it fails told apart.
+
+What it recorded is always kept: export is a step of its own, so that a failed one leaves the report.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchscale.errors import MachineError
+from torchscale.launch.process import run_bounded
+
+MIN_VERSION = (2022, 1)
+_VERSION = re.compile(r"\b(20\d\d)\.(\d+)")
+_ASK_SECONDS = 30.0
+_TRIAL_SECONDS = 60.0
+_REPORT, _RAW = ".nsys-rep", ".qdstrm"
+
+
+@dataclass(frozen=True)
+class Nsys:
+    """An nsys that can record and export."""
+
+    path: str
+    version: tuple[int, int]
+
+
+def find_nsys() -> Nsys:
+    """The nsys on PATH, checked by a recording of nothing and its export: parts of it may not be installed.
+
+    Raises:
+        MachineError: it is absent, does not start, is too old, or cannot write or export a report; the message says
+            which.
+    """
+    path = shutil.which("nsys")
+    if path is None:
+        raise MachineError(
+            "nsys is not on PATH",
+            hint="install NVIDIA Nsight Systems, or record with torch.profiler: --tool kineto",
+        )
+    version = _version(path)
+    if version < MIN_VERSION:
+        raise MachineError(
+            f"{path} is Nsight Systems {version[0]}.{version[1]}; {MIN_VERSION[0]}.{MIN_VERSION[1]} or newer is needed",
+            hint="install a newer one, or use --tool kineto",
+        )
+    found = Nsys(path, version)
+    with tempfile.TemporaryDirectory(prefix="torchscale-nsys-") as scratch:
+        trial = Path(scratch) / "trial"
+        argv = [
+            path,
+            "profile",
+            "-t",
+            "none",
+            "--sample=none",
+            "--cpuctxsw=none",
+            "-f",
+            "true",
+            "-o",
+            str(trial),
+            "true",
+        ]
+        finished = run_bounded(argv, timeout_seconds=_TRIAL_SECONDS)
+        report = require_report(trial, finished.returncode, finished.stderr or finished.stdout)
+        export(found, report, timeout_seconds=_TRIAL_SECONDS)
+    return found
+
+
+def wrap(nsys: Nsys, output: Path, command: Sequence[str], capture: Sequence[str]) -> list[str]:
+    """argv that records ``command`` into ``output.nsys-rep``. ``capture`` says what part of it."""
+    return [
+        nsys.path,
+        "profile",
+        "-t",
+        "cuda,nvtx",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--cuda-graph-trace=node",
+        *capture,
+        "--wait=all",
+        "-f",
+        "true",
+        "-o",
+        str(output),
+        *command,
+    ]
+
+
+def exact_steps() -> list[str]:
+    """Capture between the program's own start and stop of the profiler, and let it end by itself."""
+    return ["--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--kill=none"]
+
+
+def some_time(delay_seconds: float, seconds: float, *, keep_running: bool) -> list[str]:
+    """Capture for a while after a delay, then end the program unless it is to go on."""
+    kill = "none" if keep_running else "sigterm"
+    return [f"--delay={round(delay_seconds)}", f"--duration={max(1, round(seconds))}", f"--kill={kill}"]
+
+
+def require_report(output: Path, exit_code: int | None, said: str) -> Path:
+    """The report that a recording wrote.
+
+    Raises:
+        MachineError: there is none; nsys can end with 0 and write nothing.
+    """
+    report, raw = output.with_name(output.name + _REPORT), output.with_name(output.name + _RAW)
+    if report.is_file() and report.stat().st_size > 0:
+        return report
+    if raw.is_file():
+        raise MachineError(
+            f"nsys recorded, but could not turn {raw} into a report: its importer is missing (installed in part)",
+            hint="install the whole of Nsight Systems here, or copy the .qdstrm to a machine that has it and run "
+            f"QdstrmImporter -i {raw.name}; or use --tool kineto",
+        )
+    detail = f"; it said: {_last_line(said)}" if said.strip() else ""
+    raise MachineError(
+        f"nsys ended with {exit_code} and wrote no report {report}{detail}",
+        hint="run the command by hand to see why, or use --tool kineto",
+    )
+
+
+def export(nsys: Nsys, report: Path, *, timeout_seconds: float) -> Path:
+    """The report as SQLite, beside it.
+
+    Raises:
+        MachineError: it failed or took too long; the report is kept, and the hint says how to export by hand.
+    """
+    target = report.with_suffix(".sqlite")
+    partial = report.with_suffix(".part.sqlite")
+    argv = [nsys.path, "export", "--type=sqlite", "--lazy=true", "-f", "true", "-o", str(partial), str(report)]
+    by_hand = shlex.join([*argv[:-2], str(target), str(report)])
+    finished = run_bounded(argv, timeout_seconds=timeout_seconds)
+    if finished.timed_out:
+        partial.unlink(missing_ok=True)
+        raise MachineError(
+            f"nsys export of {report} was not done after {timeout_seconds:g} s; the report is kept",
+            hint=f"export it by hand: {by_hand}",
+        )
+    if finished.returncode != 0 or not partial.is_file() or partial.stat().st_size == 0:
+        partial.unlink(missing_ok=True)
+        said = _last_line(finished.stderr or finished.stdout)
+        raise MachineError(
+            f"nsys export of {report} failed with {finished.returncode}{f': {said}' if said else ''}; "
+            "the report may be cut off; it is kept",
+            hint=f"export it by hand: {by_hand}",
+        )
+    partial.replace(target)
+    return target
+
+
+def _version(path: str) -> tuple[int, int]:
+    finished = run_bounded([path, "--version"], timeout_seconds=_ASK_SECONDS, env=dict(os.environ))
+    match = _VERSION.search(finished.stdout + finished.stderr)
+    if finished.timed_out or match is None:
+        said = "no answer" if finished.timed_out else _last_line(finished.stderr or finished.stdout) or "nothing"
+        raise MachineError(
+            f"{path} --version does not tell a version ({said})", hint="is it Nsight Systems? or use --tool kineto"
+        )
+    return int(match[1]), int(match[2])
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""

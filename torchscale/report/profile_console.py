@@ -1,0 +1,135 @@
+"""An analysis on the terminal: the one figure, then causes by cost, then where each rank's time went."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from torchscale.schema.finding import Abstention, Confidence, Diagnosis, Finding
+from torchscale.schema.profile import ProfileAnalysis, WindowKind
+from torchscale.schema.record_request import Target
+from torchscale.units import format_bytes, format_percent, format_seconds
+
+_DASH = "–"
+
+
+def print_analysis(analysis: ProfileAnalysis, console: Console, target: Target = Target.ALL) -> None:
+    """Everything, with the target's tables."""
+    console.print(stall_line(analysis), markup=False, soft_wrap=True, style="bold")
+    if analysis.window.confidence is not Confidence.HIGH:
+        console.print("Low confidence: " + "; ".join(analysis.window.reasons) + ".", markup=False, soft_wrap=True)
+    for line in finding_lines(Diagnosis(findings=analysis.findings)):
+        console.print(line, markup=False, soft_wrap=True)
+    for note in analysis.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True, style="dim")
+    console.print()
+    console.print(_ranks_table(analysis))
+    if analysis.collectives and target in (Target.SYNC_STALLS, Target.ALL):
+        console.print()
+        console.print(_collectives_table(analysis))
+    if analysis.kernels and target in (Target.KERNELS, Target.ALL):
+        console.print()
+        console.print(_kernels_table(analysis))
+    if analysis.abstentions:
+        console.print()
+        console.print(
+            "Not judged: " + "; ".join(f"{words} ({reason})" for words, reason in _abstained(analysis.abstentions)),
+            markup=False,
+            soft_wrap=True,
+            style="dim",
+        )
+
+
+def stall_line(analysis: ProfileAnalysis) -> str:
+    """``Sync stall time: 15.0 % of step time (4 ranks, 212 steps)``."""
+    ranks = f"{analysis.world_size} rank{'s' * (analysis.world_size > 1)}"
+    steps = analysis.window.steps
+    over = "recorded time" if analysis.window.kind is WindowKind.DEVICE_SPAN else "step time"
+    scope = ranks if steps is None else f"{ranks}, {steps} step{'s' * (steps > 1)}"
+    if analysis.sync_stall_percent is None:
+        why = "one rank alone" if analysis.world_size == 1 else "; ".join(analysis.window.reasons) or "no collectives"
+        return f"Sync stall time: not measured ({scope}: {why})"
+    return f"Sync stall time: {analysis.sync_stall_percent:.1f} % of {over} ({scope})"
+
+
+def finding_lines(diagnosis: Diagnosis) -> list[str]:
+    """``Found 2 bottlenecks:`` and each with its evidence and what to do."""
+    findings = diagnosis.findings
+    if not findings:
+        return ["Found no bottleneck."]
+    lines = [f"Found {len(findings)} bottleneck{'s' * (len(findings) > 1)}:"]
+    for number, finding in enumerate(findings, 1):
+        lines.append(f"  {number}. {finding_text(finding)}")
+        lines += [f"     evidence: {item}" for item in finding.evidence]
+        lines.append(f"     what to do: {finding.advice}")
+    return lines
+
+
+def finding_text(finding: Finding) -> str:
+    """``Straggler: rank 0 … (costs 14.0 % of the step, high confidence)``."""
+    cost = f"costs {format_percent(finding.cost_percent / 100)} of the step, " if finding.cost_percent else ""
+    return f"{finding.kind.words}: {finding.summary} ({cost}{finding.confidence.value} confidence)"
+
+
+def _abstained(abstentions: tuple[Abstention, ...]) -> list[tuple[str, str]]:
+    return [(abstention.kind.words.lower(), abstention.reason) for abstention in abstentions]
+
+
+def _ranks_table(analysis: ProfileAnalysis) -> Table:
+    table = _table("Where the time went, share of each rank's window")
+    for heading in ("rank", "compute", "sync stall", "transfer", "host-bound", "input", "other idle", "overlap"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("last of waiting", justify="right")
+    for rank in analysis.per_rank:
+        window = rank.window_seconds
+        parts = (
+            rank.compute_seconds,
+            rank.sync_stall_seconds,
+            rank.transfer_seconds,
+            rank.idle.host_bound_seconds,
+            rank.idle.input_seconds,
+            rank.idle.other_seconds,
+        )
+        table.add_row(
+            str(rank.rank),
+            *(_DASH if part is None else format_percent(part / window) for part in parts),
+            _DASH if rank.overlap is None else format_percent(rank.overlap, 0),
+            _DASH if rank.charge_percent is None else format_percent(rank.charge_percent / 100, 0),
+        )
+    return table
+
+
+def _collectives_table(analysis: ProfileAnalysis) -> Table:
+    table = _table("Collectives, mean over ranks")
+    for heading in ("operation", "size", "count", "time", "wait", "transfer", "busbw", "last"):
+        table.add_column(heading, justify="left" if heading == "operation" else "right", no_wrap=True)
+    for item in analysis.collectives[:10]:
+        last = _DASH
+        if item.last_rank is not None and item.last_percent is not None:
+            last = f"rank {item.last_rank} ({format_percent(item.last_percent / 100, 0)})"
+        table.add_row(
+            item.op,
+            _DASH if item.payload_bytes is None else format_bytes(item.payload_bytes),
+            str(item.count),
+            format_seconds(item.mean_seconds),
+            _DASH if item.wait_seconds is None else format_seconds(item.wait_seconds),
+            _DASH if item.transfer_seconds is None else format_seconds(item.transfer_seconds),
+            _DASH if item.bus_bytes_per_second is None else f"{format_bytes(item.bus_bytes_per_second)}/s",
+            last,
+        )
+    return table
+
+
+def _kernels_table(analysis: ProfileAnalysis) -> Table:
+    table = _table("Costliest kernels or operators")
+    table.add_column("name", overflow="ellipsis", no_wrap=True, max_width=70)
+    for heading in ("count", "time", "share of compute"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for kernel in analysis.kernels[:10]:
+        share = format_percent(kernel.percent_of_compute / 100)
+        table.add_row(kernel.name, str(kernel.count), format_seconds(kernel.seconds), share)
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0))

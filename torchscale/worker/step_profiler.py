@@ -1,0 +1,121 @@
+"""Recording some steps of a training loop with torch.profiler, one trace a rank."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function
+
+from torchscale.schema.record_request import RecordRequest
+from torchscale.schema.recording import RecordedRank
+from torchscale.store import atomic_write_model
+
+WARMUP_STEPS = 2
+"""Steps with the profiler on that are thrown away: its start is slow, and differs between ranks."""
+
+
+class StepProfiler:
+    """Skips some steps, records some, writes the trace, and does nothing more. Call :meth:`step` after each step."""
+
+    def __init__(self, request: RecordRequest, rank: int, world_size: int, steps: int | None = None) -> None:
+        """``steps`` fixes how many are recorded; else time decides."""
+        self._request, self._rank, self._world_size = request, rank, world_size
+        self._fixed_steps = steps
+        self._skip = request.skip_steps
+        self._recorded = -WARMUP_STEPS
+        self._began = 0.0
+        self._ending = False
+        self._profile: profile | None = None
+        self._collection: record_function | None = None
+        self.done = False
+
+    def start(self) -> None:
+        """Begin now, without waiting for the steps that are skipped."""
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        self._profile = profile(
+            activities=activities,
+            schedule=self._action,
+            on_trace_ready=self._write,
+            record_shapes=True,  # the sizes of gloo's collectives are told by nothing else
+            profile_memory=self._request.target.memory,
+        )
+        gc.callbacks.append(self._note_collection)
+        self._profile.start()
+
+    def step(self) -> None:
+        """A training step has ended."""
+        if self.done:
+            return
+        if self._profile is None:
+            self._skip -= 1
+            if self._skip <= 0:
+                self.start()
+            return
+        self._recorded += 1
+        if self._recorded == 0:
+            self._began = time.perf_counter()
+        self._ending = self._recorded >= 0 and self._enough(self._recorded + 1)
+        if self._recorded > 0 and self._enough(self._recorded):
+            self.close()
+            return
+        self._profile.step()
+
+    def close(self) -> None:
+        """Write what there is; a program that ends early leaves what it did."""
+        if self._profile is not None and not self.done:
+            self.done = True
+            self._ending = True
+            gc.callbacks.remove(self._note_collection)
+            self._profile.stop()
+
+    def _enough(self, steps: int) -> bool:
+        if self._fixed_steps is not None:
+            return steps >= self._fixed_steps
+        elapsed = time.perf_counter() - self._began if self._recorded > 0 else 0.0
+        return steps >= self._request.max_steps or elapsed >= self._request.seconds
+
+    def _action(self, step: int) -> ProfilerAction:
+        return ProfilerAction.WARMUP if step < WARMUP_STEPS else ProfilerAction.RECORD
+
+    def _write(self, finished: profile) -> None:
+        name = f"rank{self._rank}.pt.trace.json.gz"
+        directory = Path(self._request.directory)
+        finished.export_chrome_trace(str(directory / f".{name[:-3]}.part.gz"))
+        (directory / f".{name[:-3]}.part.gz").replace(directory / name)
+        done = RecordedRank(
+            rank=self._rank,
+            world_size=self._world_size,
+            pid=os.getpid(),
+            trace=name,
+            steps=max(0, self._recorded),
+            seconds=time.perf_counter() - self._began,
+        )
+        atomic_write_model(directory / f"recorded-rank-{self._rank}.json", done)
+
+    def _note_collection(self, phase: str, info: dict[str, int]) -> None:
+        del info
+        if phase == "start":
+            self._collection = record_function("torchscale.gc")
+            self._collection.__enter__()  # type: ignore[no-untyped-call]
+        elif self._collection is not None:
+            self._collection.__exit__(None, None, None)
+            self._collection = None
+
+
+@contextmanager
+def profiled_steps(request: RecordRequest) -> Iterator[StepProfiler]:
+    """For a training script: reads its place among the ranks from torchrun's variables, each time anew."""
+    rank, world_size = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    profiler = StepProfiler(request, rank, world_size)
+    try:
+        yield profiler
+    finally:
+        profiler.close()

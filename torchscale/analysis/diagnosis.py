@@ -14,10 +14,12 @@ from torchscale.schema.finding import Abstention, Confidence, Diagnosis, Finding
 from torchscale.units import format_bytes, format_percent, format_seconds
 
 MIN_COMPARED = 20
+MIN_SAMPLES = 3
 COST_FLOOR = 0.02
 """A share of the step below which nothing is called a bottleneck."""
 OWN_EXCESS = 0.03
 CHARGE_FLOOR = 0.5
+STEADY_SHARE = 0.5
 EXPOSED_FLOOR = 0.05
 IMBALANCE_FLOOR = 0.08
 INPUT_FLOOR = 0.05
@@ -61,55 +63,88 @@ def diagnose(signals: Signals) -> Diagnosis:
 
 
 def _straggler(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
-    """METHOD: over 20 collectives or steps, waits of ≥ 2 % of the step, own time ≥ 3 % above the median of the others
-    with an interval that excludes 0, and with more than two ranks half of the charge."""
+    """Over 20 collectives or steps: waits of ≥ 2 % of the step, own time ≥ 3 % above the median of the others with an
+    interval that excludes 0, and with more than two ranks half of the charge. Then whether that can be trusted."""
     del found
     own, wait, charge = signals.own, signals.wait, signals.charge
     assert own is not None and wait is not None and charge is not None  # noqa: S101 - in `needs`
     if (refusal := _cannot_name(signals)) is not None:
         return refusal
-    if own.shape[1] < 3:
+    if own.shape[1] < MIN_SAMPLES:
         return "too few samples of each rank's own time"
     row = int(np.argmax(own.mean(axis=1)))
-    rank = signals.ranks[row]
-    excess = own[row] - _median_of_others(own, row)
+    others = _median_of_others(own, row)
+    excess, typical = own[row] - others, float(np.mean(others))
     mean, half = mean_interval(excess.tolist())
-    typical = float(np.mean(_median_of_others(own, row)))
     cost = float(charge[row] * wait.mean(axis=1).sum() / (len(own) - 1))
-    if mean < OWN_EXCESS * typical or half is None or mean - half <= 0 or cost < COST_FLOOR * signals.step_seconds:
+    slow = half is not None and mean >= OWN_EXCESS * typical and mean > half
+    waited_for = cost >= COST_FLOOR * signals.step_seconds and (len(own) == 2 or charge[row] >= CHARGE_FLOOR)
+    if not slow or not waited_for:
         return None
-    if len(own) > 2 and charge[row] < CHARGE_FLOOR:
-        return None
-    evidence = [
-        f"own time {format_seconds(float(own[row].mean()))} a step against {format_seconds(typical)} (median of the "
-        f"others): {format_seconds(mean)} ± {format_seconds(half)} more, over {signals.steps} steps",
-        f"last to arrive for {format_percent(float(charge[row]), 0)} of the waiting",
-    ]
-    confidence = Confidence.HIGH if signals.origin is Origin.TRACE or len(own) > 2 else Confidence.MEDIUM
-    if signals.origin is Origin.LAUNCH:
-        checked = _alone_agrees(signals, row)
-        if checked is None:
-            return "no window without synchronisation was measured to check each rank's own compute"
-        agrees, line = checked
-        if not agrees:
-            return f"rank {rank} is {format_seconds(mean)} slower in training, but not by itself ({line})"
-        evidence.append(line)
-        confidence = Confidence.HIGH
-    if (foreign := _foreign_excess(signals, row)) is not None and foreign * signals.step_seconds > 0.5 * mean:
-        return f"other processes took {foreign:.0%} more of rank {rank}'s cores; that alone can make it slow"
+    if (doubt := _doubt(signals, row, excess)) is not None:
+        return doubt
+    rank, share = signals.ranks[row], format_percent(float(charge[row]), 0)
     return Finding(
         kind=FindingKind.STRAGGLER,
         rank=rank,
         cost_percent=_percent(cost, signals),
         cost_seconds=cost,
-        confidence=confidence,
-        summary=f"rank {rank} arrives {format_seconds(mean)} late at the gradient exchange "
-        f"({format_percent(float(charge[row]), 0)} of waits); its own work takes {mean / typical:.0%} longer than the "
-        "others'",
-        evidence=tuple(evidence),
+        confidence=Confidence.HIGH,
+        summary=f"rank {rank} arrives {format_seconds(mean)} late at the gradient exchange ({share} of waits); "
+        f"its own work takes {mean / typical:.0%} longer than the others'",
+        evidence=(
+            f"own time {format_seconds(float(own[row].mean()))} a step against {format_seconds(typical)} (median of "
+            f"the others): {format_seconds(mean)} ± {format_seconds(half or 0.0)} more, over {signals.steps} steps",
+            *_alone_evidence(signals, row),
+            *_host_evidence(signals, row, mean),
+        ),
         advice=f"compare rank {rank}'s device with the others (clocks, temperature, ECC, PCIe width, NUMA binding, "
         "other processes) and its share of the data; swap it to see whether slowness moves with the device",
     )
+
+
+def _doubt(signals: Signals, row: int, excess: Series) -> str | None:
+    """Why a rank that is slower in its steps is not called a straggler all the same."""
+    rank, mean = signals.ranks[row], float(excess.mean())
+    quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
+    if min(quarters) < STEADY_SHARE * mean:  # a slow rank is slow in every part of a run
+        parts = ", ".join(format_seconds(max(0.0, quarter)) for quarter in quarters)
+        return f"rank {rank} is slower by itself, but not steadily: {parts} a step from quarter to quarter"
+    if signals.origin is Origin.LAUNCH:
+        alone = _alone(signals, row)
+        if alone is None:
+            return "no window without synchronisation was measured to check each rank's own compute"
+        if not alone.slower:
+            return (
+                f"rank {rank} is {format_seconds(mean)} a step slower in training, but not without synchronisation "
+                f"({format_seconds(alone.mine)} against {format_seconds(alone.others)})"
+            )
+    if signals.foreign is not None:
+        foreign = max(0.0, float(signals.foreign[row] - np.median(np.delete(signals.foreign, row))))
+        if foreign * signals.step_seconds > 0.5 * mean:
+            return f"other processes took {foreign:.0%} more of rank {rank}'s cores; that alone can make it slow"
+    return None
+
+
+def _alone_evidence(signals: Signals, row: int) -> list[str]:
+    alone = _alone(signals, row)
+    if alone is None:
+        return []
+    excess = alone.mine / alone.others - 1
+    return [
+        f"without synchronisation {format_seconds(alone.mine)} against {format_seconds(alone.others)} a step "
+        f"({excess:+.1%})"
+    ]
+
+
+def _host_evidence(signals: Signals, row: int, excess: float) -> list[str]:
+    if signals.host_bound is None:
+        return []
+    host = float(signals.host_bound[row] - np.median(np.delete(signals.host_bound, row)))
+    if host <= 0.5 * excess:
+        return []
+    where = "with the device waiting for the host" if signals.on_device else "between operators, not in them"
+    return [f"{format_seconds(host)} of it are spent {where}"]
 
 
 def _input_pipeline(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
@@ -119,7 +154,7 @@ def _input_pipeline(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     means = data.mean(axis=1)
     advice = "give the loader more workers, prefetch and pin; keep decoding and augmentation off the training process"
     everyone = float(means.min())
-    if len(data) > 1 and signals.trusted and data.shape[1] >= 3 and signals.steps >= MIN_COMPARED:
+    if len(data) > 1 and signals.trusted and data.shape[1] >= MIN_SAMPLES and signals.steps >= MIN_COMPARED:
         row = int(means.argmax())
         mean, half = mean_interval((data[row] - _median_of_others(data, row)).tolist())
         alone = mean > max(OWN_EXCESS * signals.step_seconds, everyone) and half is not None and mean - half > 0
@@ -317,7 +352,7 @@ def _host_bound(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     del found
     idle = signals.host_bound
     assert idle is not None  # noqa: S101 - in `needs`
-    cost = float(idle.mean())
+    cost = float(idle.min())  # what one rank alone does is a straggler's
     if cost < HOST_FLOOR * signals.step_seconds:
         return None
     return Finding(
@@ -461,31 +496,25 @@ def _cannot_name(signals: Signals) -> str | None:
     return None
 
 
-def _alone_agrees(signals: Signals, row: int) -> tuple[bool, str] | None:
-    """Whether the rank is slower without any exchange too."""
+@dataclass(frozen=True)
+class _Alone:
+    """A rank's step without any exchange against the median of the others'. ``slower``: by 3 % and beyond noise."""
+
+    mine: float
+    others: float
+    slower: bool
+
+
+def _alone(signals: Signals, row: int) -> _Alone | None:
     alone = signals.alone
-    if alone is None or any(len(series) < 3 for series in alone):
+    if alone is None or any(len(series) < MIN_SAMPLES for series in alone):
         return None
-    typical = float(np.median([np.mean(series) for index, series in enumerate(alone) if index != row]))
-    mean, half = mean_interval(alone[row].tolist())
-    excess = mean - typical
-    others = max(_half(series) for index, series in enumerate(alone) if index != row)
-    sure = half is not None and excess > float(np.hypot(half, others)) and excess >= OWN_EXCESS * typical
-    return sure, (
-        f"without synchronisation {format_seconds(mean)} against {format_seconds(typical)} a step "
-        f"({excess / typical:+.1%})"
-    )
-
-
-def _half(series: Series) -> float:
-    half = mean_interval(series.tolist())[1]
-    return 0.0 if half is None else half
-
-
-def _foreign_excess(signals: Signals, row: int) -> float | None:
-    if signals.foreign is None:
-        return None
-    return max(0.0, float(signals.foreign[row] - np.median(np.delete(signals.foreign, row))))
+    intervals = [mean_interval(series.tolist()) for series in alone]
+    mine, half = intervals[row]
+    rest = [interval for index, interval in enumerate(intervals) if index != row]
+    others = float(np.median([mean for mean, _ in rest]))
+    noise = float(np.hypot(half or 0.0, max(width or 0.0 for _, width in rest)))
+    return _Alone(mine, others, mine - others > noise and mine - others >= OWN_EXCESS * others)
 
 
 def _mean_exposed(signals: Signals) -> float:

@@ -111,8 +111,9 @@ class StepProfiler:
 
 
 @contextmanager
-def profiled_steps(request: RecordRequest) -> Iterator[StepProfiler]:
-    """For a training script: reads its place among the ranks from torchrun's variables, each time anew."""
+def profiled_steps(asked: str) -> Iterator[StepProfiler]:
+    """For a training script; ``asked`` is a :class:`RecordRequest` as JSON, the rank comes from torchrun."""
+    request = RecordRequest.model_validate_json(asked)
     rank, world_size = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     profiler = StepProfiler(request, rank, world_size)
     try:

@@ -1,4 +1,4 @@
-"""What ``import torchscale`` offers. Importing it imports no torch."""
+"""The one line that a training script needs to be recorded by torch.profiler. Importing it imports no torch."""
 
 from __future__ import annotations
 
@@ -39,9 +39,8 @@ def step_profiler() -> Iterator[Stepper]:
     if not asked:
         yield _Nothing()
         return
-    from torchscale.schema.record_request import RecordRequest  # noqa: PLC0415 - only where something is recorded
 
     # By name: what imports torchscale must not be held to import torch.
     worker = importlib.import_module("torchscale.worker.step_profiler")
-    with worker.profiled_steps(RecordRequest.model_validate_json(asked)) as profiler:
+    with worker.profiled_steps(asked) as profiler:
         yield profiler

@@ -1,0 +1,381 @@
+"""Does the diagnosis name the injected cause, the rank and the size? Real gloo ranks, one cause a run.
+
+::
+
+    python benchmarks/diagnosis.py                      # everything, about half an hour
+    python benchmarks/diagnosis.py --only clean slow_rank --ranks 2
+    python benchmarks/diagnosis.py --markdown table.md  # the confusion matrices
+
+Every run is measured (always-on signals), then recorded with torch.profiler (recording). The compute of the model is a
+timed operator, see ``scenario_net.py``: ranks that share cores would else slow one another. The slow link is a pair of
+network namespaces with a shaped link between them; it needs root and is left out without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from scenario_net import PAUSE_EVERY
+
+from torchscale.analysis.diagnosis import diagnose
+from torchscale.analysis.launch_signals import launch_signals
+from torchscale.launch.collect import Ending, EndingKind, collect_launch
+from torchscale.launch.machine import detect_machine
+from torchscale.launch.process import adopt_orphans, run_bounded
+from torchscale.launch.recording import record_cell
+from torchscale.launch.torchrun import LaunchLimits, StopRequest, run_launch, worker_environment
+from torchscale.plan import make_plan
+from torchscale.profiling import analyse_files, analyse_recording
+from torchscale.schema.cell import Cell, LaunchTask
+from torchscale.schema.config import Experiment
+from torchscale.schema.finding import Diagnosis, Finding, FindingKind
+from torchscale.schema.record import State
+from torchscale.schema.record_request import RecordRequest, Target, Tool
+
+HERE = Path(__file__).resolve().parent
+COMPUTE_SECONDS = 0.02
+STEPS = 120
+RECORDED_STEPS = 60
+LIMITS = LaunchLimits(timeout_seconds=180, stall_seconds=60)
+NOBODY = -1
+RANK_KINDS = (FindingKind.STRAGGLER, FindingKind.INPUT_PIPELINE)
+SHAPED = "200mbit"
+_NEVER_WRONG = (FindingKind.EXPOSED_COMMUNICATION, FindingKind.SYNC_VARIANCE)
+"""Genuine in many runs beside the injected cause: gloo over a loopback is not free, nor steady."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run.
+
+    Attributes:
+        cause: Of ``scenario_net``.
+        expected: What should be found; ``None`` for nothing.
+        ranks: World size.
+        rank: Whose; ``NOBODY`` for all or none.
+        extra: Seconds injected, or MB of a bucket.
+        cost: What fixing it would give per step, in seconds; ``None`` where it is not known beforehand.
+        layers, width: Square layers; 512 wide has 1 MiB.
+        by_signals, by_recording: Whether each can tell this cause apart.
+    """
+
+    cause: str
+    expected: FindingKind | None
+    ranks: int
+    rank: int = NOBODY
+    extra: float = 0.0
+    cost: float | None = None
+    layers: int = 4
+    width: int = 512
+    by_signals: bool = True
+    by_recording: bool = True
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        size = f" {self.extra * 1e3:g} ms" if self.extra and self.cause not in ("small_buckets", "slow_link") else ""
+        where = f" on rank {self.rank}" if self.rank != NOBODY else ""
+        return f"{self.cause}{size}{where}, {self.ranks} ranks"
+
+
+@dataclass
+class Outcome:
+    """What was found in one run, from one source."""
+
+    scenario: Scenario
+    source: str
+    findings: list[tuple[str, int | None, float]] = field(default_factory=list)
+    right: bool = False
+    wrong_rank: bool = False
+    ratio: float | None = None
+    problem: str = ""
+
+
+def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
+    """All of them."""
+    found = []
+    for n in sizes:
+        found += [Scenario("none", None, n) for _ in range(clean)]
+        for extra in (0.002, 0.005, 0.012):
+            found += [Scenario("slow_rank", FindingKind.STRAGGLER, n, rank, extra, cost=extra) for rank in range(n)]
+        found.append(Scenario("moving", FindingKind.LOAD_IMBALANCE, n, extra=0.012, cost=0.012 * (n - 1) / n))
+        found.append(
+            Scenario(
+                "small_buckets", FindingKind.SMALL_BUCKETS, n, extra=0.01, layers=100, width=64, by_recording=False
+            )
+        )
+        found.append(Scenario("slow_loader", FindingKind.INPUT_PIPELINE, n, extra=0.008, cost=0.008))
+        found.append(Scenario("slow_loader", FindingKind.INPUT_PIPELINE, n, n - 1, extra=0.008, cost=0.008))
+        found.append(Scenario("host_work", FindingKind.HOST_BOUND, n, extra=0.012, cost=0.012, by_signals=False))
+        found.append(Scenario("pauses", FindingKind.PAUSES, n, extra=0.2, cost=0.2 / PAUSE_EVERY))
+    if 2 in sizes and os.geteuid() == 0 and shutil.which("ip") and shutil.which("tc"):
+        found.append(Scenario("slow_link", FindingKind.SLOW_LINK, 2, layers=4, by_recording=False))
+    return found
+
+
+def main() -> None:
+    """Run, print a line each, then the matrices."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3, 4])
+    parser.add_argument("--clean", type=int, default=4, help="clean runs per world size")
+    parser.add_argument("--only", nargs="+", help="causes to run")
+    parser.add_argument("--no-recording", action="store_true", help="always-on signals alone")
+    parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--json", type=Path, help="write every outcome here")
+    arguments = parser.parse_args()
+    adopt_orphans()
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+    chosen = [
+        item
+        for item in scenarios(arguments.ranks, arguments.clean)
+        if not arguments.only or item.cause in arguments.only
+    ]
+    outcomes: list[Outcome] = []
+    for number, scenario in enumerate(chosen, 1):
+        for outcome in run(scenario, recording=not arguments.no_recording):
+            outcomes.append(outcome)
+            print(f"[{number}/{len(chosen)}] {line(outcome)}", flush=True)
+    text = summary(outcomes)
+    print(text)
+    if arguments.markdown:
+        arguments.markdown.write_text(text)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], default=str, indent=1))
+
+
+def run(scenario: Scenario, *, recording: bool) -> Iterator[Outcome]:
+    """Measure, then record."""
+    cell = scenario_cell(scenario)
+    with tempfile.TemporaryDirectory() as scratch:
+        yield judge(scenario, "signals", *_measured(scenario, cell, Path(scratch)))
+        if recording and scenario.cause != "slow_link":
+            yield judge(scenario, "recording", *_recorded(cell, Path(scratch)))
+
+
+def scenario_cell(scenario: Scenario) -> Cell:
+    """The cell that trains ``scenario_net`` with this cause."""
+    options = {
+        "cause": scenario.cause,
+        "rank": scenario.rank,
+        "extra": scenario.extra,
+        "seconds": COMPUTE_SECONDS,
+        "layers": scenario.layers,
+        "width": scenario.width,
+    }
+    experiment = Experiment.model_validate(
+        {
+            "models": {"name": "scenario_net:build", **options},
+            "batch_sizes": 8,
+            "gpu_counts": scenario.ranks,
+            "device": "cpu",
+            "training": {"optimizer": "sgd"},  # Adam's state is large here, and as fast as memory happens to lie
+            "benchmark": {"preset": "quick", "warmup_steps": 10, "warmup_max_seconds": 2.0, "measure_steps": STEPS},
+        }
+    )
+    anywhere = replace(detect_machine(), cores=tuple(range(64)))
+    return make_plan(experiment, anywhere).cells[0].cell
+
+
+def _task(cell: Cell, request: RecordRequest | None = None) -> LaunchTask:
+    return LaunchTask(
+        cell=cell,
+        launch=0,
+        device="cpu",
+        cpu_sets=_cores(cell.world_size),
+        threads_per_rank=1,
+        started_at=time.time(),
+        collective_timeout_seconds=LIMITS.collective_seconds,
+        recording=request,
+    )
+
+
+def _cores(ranks: int) -> tuple[tuple[int, ...], ...] | None:
+    """A core each, as in a benchmark, where there are enough."""
+    cores = sorted(os.sched_getaffinity(0))
+    return tuple((core,) for core in cores[:ranks]) if ranks <= len(cores) else None
+
+
+def _measured(scenario: Scenario, cell: Cell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
+    directory = scratch / "launch"
+    directory.mkdir()
+    task = _task(cell)
+    if scenario.cause == "slow_link":
+        with shaped_link():
+            record = _launch_over_link(task, directory)
+    else:
+        record = run_launch(
+            task, directory, limits=LIMITS, extra_env={}, stop=StopRequest(), on_progress=lambda _: None
+        )
+    signals = launch_signals(record) if record.state is State.OK else None
+    if signals is None:
+        return None, 0.0, f"{record.state.value}: {record.reason}"
+    return diagnose(signals), signals.step_seconds, ""
+
+
+def _recorded(cell: Cell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
+    directory = scratch / "recording"
+    directory.mkdir()
+    request = RecordRequest(
+        tool=Tool.KINETO,
+        target=Target.SYNC_STALLS,
+        directory=str(directory),
+        seconds=60,
+        max_steps=RECORDED_STEPS,
+    )
+    recording = record_cell(
+        _task(cell, request),
+        directory,
+        None,
+        limits=LIMITS,
+        extra_env={},
+        stop=StopRequest(),
+        on_progress=lambda _: None,
+    )
+    profile = analyse_recording(directory, recording)
+    if profile.analysis is None:
+        return None, 0.0, profile.problem
+    analysis = analyse_files([directory])
+    return Diagnosis(findings=analysis.findings), analysis.step_seconds or 0.0, ""
+
+
+def judge(scenario: Scenario, source: str, diagnosis: Diagnosis | None, step_seconds: float, problem: str) -> Outcome:
+    """Right: the expected cause and rank among the findings, and no other rank named. For a clean run: no rank and no
+    cause but those that are genuine without an injection."""
+    del step_seconds
+    outcome = Outcome(scenario, source, problem=problem)
+    if diagnosis is None:
+        return outcome
+    findings = diagnosis.findings
+    outcome.findings = [(item.kind.value, item.rank, item.cost_seconds) for item in findings]
+    expected_rank = None if scenario.rank == NOBODY else scenario.rank
+    outcome.wrong_rank = any(
+        item.rank is not None and item.kind in RANK_KINDS and item.rank != expected_rank for item in findings
+    )
+    if scenario.expected is None:
+        outcome.right = not [item for item in findings if item.kind not in _NEVER_WRONG]
+        return outcome
+    hit: Finding | None = next(
+        (item for item in findings if item.kind is scenario.expected and item.rank == expected_rank), None
+    )
+    outcome.right = hit is not None and not outcome.wrong_rank
+    if hit is not None and scenario.cost:
+        outcome.ratio = hit.cost_seconds / scenario.cost
+    return outcome
+
+
+def line(outcome: Outcome) -> str:
+    """For the terminal."""
+    found = ", ".join(
+        f"{kind}{'' if rank is None else f' (rank {rank})'} {cost * 1e3:.1f} ms"
+        for kind, rank, cost in outcome.findings
+    )
+    size = "" if outcome.ratio is None else f"; found ÷ injected {outcome.ratio:.2f}"
+    verdict = "right" if outcome.right else "WRONG"
+    return f"{outcome.scenario.name} [{outcome.source}]: {verdict}: {outcome.problem or found or 'nothing'}{size}"
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    """Confusion matrices in Markdown: injected cause down, costliest cause found across."""
+    parts = []
+    for source in ("signals", "recording"):
+        mine = [outcome for outcome in outcomes if outcome.source == source]
+        if not mine:
+            continue
+        told = [item for item in mine if getattr(item.scenario, f"by_{source}")]
+        clean = [item for item in mine if item.scenario.expected is None]
+        ratios = [item.ratio for item in told if item.ratio is not None]
+        within = sum(0.8 <= ratio <= 1.2 for ratio in ratios)
+        named = sum(any(rank is not None for _, rank, _ in item.findings) for item in clean)
+        parts.append(
+            f"### From {'the always-on signals' if source == 'signals' else 'recordings'}\n\n{_matrix(mine)}\n"
+            f"Right cause and rank: {sum(item.right for item in told)} of {len(told)} that this source can tell apart; "
+            f"size within 20 %: {within} of {len(ratios)}; a rank named in {named} of {len(clean)} clean runs.\n"
+        )
+    return "\n".join(parts)
+
+
+def _matrix(outcomes: list[Outcome]) -> str:
+    rows: dict[str, Counter[str]] = defaultdict(Counter)
+    for item in outcomes:
+        scenario = item.scenario
+        name = "clean" if scenario.expected is None else scenario.cause.replace("_", " ")
+        if scenario.cause in ("slow_loader", "slow_rank"):
+            name += " (one rank)" if scenario.rank != NOBODY else " (all)"
+        kinds = [kind for kind, _, _ in item.findings if FindingKind(kind) not in _NEVER_WRONG]
+        wanted = None if scenario.expected is None else scenario.expected.value
+        found = "no answer" if item.problem else wanted if wanted in kinds else kinds[0] if kinds else "nothing"
+        rows[name][found or "nothing"] += 1
+    columns = sorted({found for row in rows.values() for found in row}, key=lambda name: (name == "nothing", name))
+    lines = ["| injected | " + " | ".join(name.replace("_", " ") for name in columns) + " |"]
+    lines.append("|---" * (len(columns) + 1) + "|")
+    lines += [
+        f"| {name} | " + " | ".join(str(row[column] or "") for column in columns) + " |" for name, row in rows.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@contextmanager
+def shaped_link() -> Iterator[None]:
+    """Two network namespaces with a link of ``SHAPED`` between them."""
+    names = ("tsdiag0", "tsdiag1")
+    _remove(names)
+    try:
+        for name in names:
+            _ip("netns", "add", name)
+        _ip("link", "add", "tsv0", "netns", names[0], "type", "veth", "peer", "name", "tsv1", "netns", names[1])
+        for number, name in enumerate(names):
+            inside = ("netns", "exec", name)
+            _ip(*inside, "ip", "addr", "add", f"10.77.0.{number + 1}/24", "dev", f"tsv{number}")
+            _ip(*inside, "ip", "link", "set", f"tsv{number}", "up")
+            _ip(*inside, "ip", "link", "set", "lo", "up")
+            shape = ("rate", SHAPED, "burst", "64kb", "latency", "400ms")
+            _ip(*inside, "tc", "qdisc", "add", "dev", f"tsv{number}", "root", "tbf", *shape)
+        yield
+    finally:
+        _remove(names)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run([shutil.which("ip") or "ip", *arguments], check=True, capture_output=True, timeout=30)
+
+
+def _remove(names: tuple[str, ...]) -> None:
+    for name in names:
+        subprocess.run([shutil.which("ip") or "ip", "netns", "del", name], check=False, capture_output=True, timeout=30)
+
+
+def _launch_over_link(task: LaunchTask, directory: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    (directory / "task.json").write_text(task.model_dump_json())
+    processes = []
+    for number in (1, 0):
+        env = worker_environment(task, {"GLOO_SOCKET_IFNAME": f"tsv{number}"})
+        argv = [
+            "ip", "netns", "exec", f"tsdiag{number}", sys.executable, "-m", "torch.distributed.run", "--nnodes=2",
+            "--nproc-per-node=1", "--max-restarts=0", "--rdzv-backend=c10d", "--rdzv-endpoint=10.77.0.1:29511",
+            f"--rdzv-conf=is_host={int(number == 0)},join_timeout=60", f"--local-addr=10.77.0.{number + 1}",
+            "-m", "torchscale.worker", str(directory / "task.json"),
+        ]  # fmt: skip
+        if number:
+            processes.append(subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        else:
+            finished = run_bounded(argv, timeout_seconds=LIMITS.timeout_seconds, env=env)
+    for process in processes:
+        process.wait(timeout=60)
+    ending = Ending(EndingKind.FINISHED, finished.returncode, finished.stderr[-500:])
+    return collect_launch(task, directory, ending, command=(), started_at="", seconds=finished.seconds, oom_kills=0)
+
+
+if __name__ == "__main__":
+    main()

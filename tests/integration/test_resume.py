@@ -36,7 +36,7 @@ def wait_for_file(directory: Path, pattern: str, process: subprocess.Popen[str])
 
 def test_killed_at_random_moments_and_resumed(program: Program) -> None:
     config = program.config(models=NET, gpu_counts=[1, 2], batch_sizes=[4, 8])
-    chance = random.Random(7)  # noqa: S311 - moments, no secrets
+    chance = random.Random(7)
     complete: dict[str, str] = {}
     for _ in range(4):
         process = program.start("benchmark", config)

@@ -9,6 +9,7 @@ import yaml
 
 from torchscale.analysis.flags import Flag
 from torchscale.analysis.results import CellSummary, RunSummary
+from torchscale.report.bottlenecks import diagnosis_section, lost_time, profile_section
 from torchscale.report.charts import MAX_PANELS, distribution_charts, efficiency_charts, panel_count, throughput_charts
 from torchscale.report.document import (
     Block,
@@ -45,6 +46,9 @@ def build_document(summary: RunSummary) -> Document:
     subtitle = f"{device_names(summary)} · {shortened(experiment.environment.hostname)} · {experiment.created_at[:10]}"
     sections = (
         _scaling(summary),
+        lost_time(summary),
+        diagnosis_section(summary),
+        profile_section(summary),
         _step_times(summary),
         _cells(summary),
         _environment(summary),
@@ -99,12 +103,14 @@ def _step_times(summary: RunSummary) -> Section:
         Column("slowest", True),
         Column("data wait", True),
         Column("forward", True),
-        Column("backward + sync", True),
+        Column("backward", True),
+        Column("exposed sync", True),
         Column("optimizer", True),
     )
     note = (
         "From the end of one optimizer step to the end of the next; with several ranks, each step's slowest rank. "
-        "Phases are means over ranks; backward contains the gradient synchronisation it waits for."
+        "Phases are means over ranks. Backward ends with the last gradient; exposed sync is the exchange that the step "
+        "then waits for, with that of the buffers before it. Where sync has a dash, backward contains it."
     )
     return Section(
         "Step times",
@@ -118,8 +124,8 @@ def _step_row(cell: CellSummary) -> tuple[Value, ...]:
     assert figures is not None  # noqa: S101 - only measured cells come here; this tells the type checker
     phases = figures.phases
     quantiles = (figures.step_p50, figures.step_p95, figures.step_p99, figures.steps.maximum)
-    parts = (phases.data_wait, phases.forward, phases.backward, phases.optimizer)
-    return (*_identity(cell), *(Value(format_seconds(seconds), seconds) for seconds in (*quantiles, *parts)))
+    parts = (phases.data_wait, phases.forward, phases.backward, phases.sync, phases.optimizer)
+    return (*_identity(cell), *(_optional(seconds, format_seconds) for seconds in (*quantiles, *parts)))
 
 
 def _cells(summary: RunSummary) -> Section:
@@ -238,7 +244,11 @@ def _method(summary: RunSummary) -> Section:
         "Step times are from CUDA events on GPUs and from the host's clock on CPUs."
         + (" sync_cuda was on: the device was synchronised around every phase." if rule.sync_cuda else ""),
         "Peak memory is the allocator's peak on GPUs and the growth of resident memory on CPUs.",
-        "Not measured by this version: where lost time goes, FLOPs and MFU, power and temperature.",
+        "Straggler wait and exposed communication are told apart without a shared clock: the rank that waits least for "
+        "an exchange came last to it. Each rank's own compute is timed in windows without synchronisation, before and "
+        "after the measured steps; they count in no throughput.",
+        "Profiles are launches of their own; nothing that a profiler slows feeds another figure.",
+        "Not measured by this version: FLOPs and MFU, power and temperature.",
     ]
     if any(Flag.CONTENDED in cell.flags for cell in summary.cells):
         items.append("Contended cells shared their cores with other work; measure them again on a quiet machine.")

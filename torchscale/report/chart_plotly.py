@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 
-from torchscale.report.document import Chart, Series
-from torchscale.report.palette import COLOURS, PLOTLY_MARKERS, REFERENCE_COLOUR, style_index
+from torchscale.report.document import AnyChart, Chart, Series, StackedChart, TimelineChart
+from torchscale.report.palette import COLOURS, PLOTLY_MARKERS, REFERENCE_COLOUR, TIMELINE_COLOURS, style_index
 
 Figure = dict[str, object]
 
 
-def chart_json(chart: Chart) -> str:
+def chart_json(chart: AnyChart) -> str:
     """``{"data": …, "layout": …}`` for ``Plotly.newPlot``; safe inside a script element."""
-    figure: Figure = {"data": _traces(chart), "layout": _layout(chart)}
+    if isinstance(chart, StackedChart):
+        figure = _stacked(chart)
+    elif isinstance(chart, TimelineChart):
+        figure = _timeline(chart)
+    else:
+        figure = {"data": _traces(chart), "layout": _layout(chart)}
     # "<" could end the script element, U+2028 and U+2029 a JavaScript line.
     text = json.dumps(figure, ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -51,21 +56,67 @@ def _trace(series: Series, chart: Chart, style: int) -> Figure:
     return trace
 
 
-def _layout(chart: Chart) -> Figure:
-    x_axis: Figure = {"title": {"text": _escape(chart.x_label)}}
-    if chart.x_ticks:
-        x_axis |= {"tickvals": chart.x_ticks, "range": [0, max(chart.x_ticks) * 1.08]}
-    y_axis: Figure = {"title": {"text": _escape(chart.y_label)}}
-    if chart.y_from_zero:
-        y_axis["rangemode"] = "tozero"
+def _stacked(chart: StackedChart) -> Figure:
+    traces: list[Figure] = []
+    for number, part in enumerate(chart.parts):
+        colour = REFERENCE_COLOUR if part.reference else COLOURS[style_index(number - 1)]
+        traces.append(
+            {
+                "type": "bar",
+                "name": _escape(part.name),
+                "x": chart.bars,
+                "y": part.values,
+                "marker": {"color": colour},
+                "hovertemplate": f"%{{y:,.4~g}}<extra>{_escape(part.name)}</extra>",
+            }
+        )
+    layout = _base_layout(chart.title, chart.x_label, chart.y_label)
+    layout["barmode"] = "relative"
+    layout["xaxis"] = {"title": {"text": _escape(chart.x_label)}, "type": "category"}
+    return {"data": traces, "layout": layout}
+
+
+def _timeline(chart: TimelineChart) -> Figure:
+    traces: list[Figure] = []
+    for number, (kind, stretches) in enumerate(chart.kinds):
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": _escape(kind),
+                "y": [chart.rows[stretch.row] for stretch in stretches],
+                "base": [stretch.start for stretch in stretches],
+                "x": [stretch.end - stretch.start for stretch in stretches],
+                "marker": {"color": TIMELINE_COLOURS[number % len(TIMELINE_COLOURS)], "line": {"width": 0}},
+                "hovertemplate": f"%{{base:,.4~g}} + %{{x:,.4~g}}<extra>{_escape(kind)}</extra>",
+            }
+        )
+    layout = _base_layout(chart.title, chart.x_label, "")
+    layout["barmode"] = "overlay"
+    layout["yaxis"] = {"type": "category", "categoryarray": list(reversed(chart.rows)), "categoryorder": "array"}
+    layout["height"] = 150 + 34 * len(chart.rows)
+    return {"data": traces, "layout": layout}
+
+
+def _base_layout(title: str, x_label: str, y_label: str) -> Figure:
     return {
-        "title": {"text": _escape(chart.title), "font": {"size": 14}, "x": 0.02, "xanchor": "left"},
-        "xaxis": x_axis,
-        "yaxis": y_axis,
+        "title": {"text": _escape(title), "font": {"size": 14}, "x": 0.02, "xanchor": "left"},
+        "xaxis": {"title": {"text": _escape(x_label)}},
+        "yaxis": {"title": {"text": _escape(y_label)}},
         "margin": {"l": 64, "r": 16, "t": 44, "b": 96},
         "legend": {"orientation": "h", "y": -0.28, "x": 0},
         "height": 360,
     }
+
+
+def _layout(chart: Chart) -> Figure:
+    layout = _base_layout(chart.title, chart.x_label, chart.y_label)
+    if chart.x_ticks:
+        ticks = {"tickvals": chart.x_ticks, "range": [0, max(chart.x_ticks) * 1.08]}
+        layout["xaxis"] = {"title": {"text": _escape(chart.x_label)}, **ticks}
+    if chart.y_from_zero:
+        layout["yaxis"] = {"title": {"text": _escape(chart.y_label)}, "rangemode": "tozero"}
+    return layout
 
 
 def _escape(text: str) -> str:

@@ -6,8 +6,8 @@ import io
 import re
 from typing import Any
 
-from torchscale.report.document import Chart, Series
-from torchscale.report.palette import COLOURS, MATPLOTLIB_MARKERS, REFERENCE_COLOUR, style_index
+from torchscale.report.document import AnyChart, Chart, Series, StackedChart, TimelineChart
+from torchscale.report.palette import COLOURS, MATPLOTLIB_MARKERS, REFERENCE_COLOUR, TIMELINE_COLOURS, style_index
 
 _WIDTH_INCHES, _HEIGHT_INCHES = 4.2, 3.0
 _SETTINGS = {
@@ -21,17 +21,72 @@ _SETTINGS = {
 }
 
 
-def chart_svg(chart: Chart, prefix: str) -> str:
+def chart_svg(chart: AnyChart, prefix: str) -> str:
     """An ``<svg>`` element; ``prefix`` keeps its ids apart from those of other charts on the page."""
     import matplotlib  # noqa: PLC0415 - 0.4 s, and only the PDF needs it
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(_WIDTH_INCHES, _HEIGHT_INCHES), layout="constrained")
-        _draw(figure.add_subplot(), chart)
+        figure = Figure(figsize=_size(chart), layout="constrained")
+        _draw_any(figure.add_subplot(), chart)
         output = io.StringIO()
         figure.savefig(output, format="svg", metadata={"Date": None, "Creator": None})
     return _with_own_ids(output.getvalue(), prefix)
+
+
+def _size(chart: AnyChart) -> tuple[float, float]:
+    if isinstance(chart, TimelineChart):
+        return 2 * _WIDTH_INCHES, 1.2 + 0.28 * len(chart.rows)
+    return _WIDTH_INCHES, _HEIGHT_INCHES
+
+
+def _draw_any(axes: Any, chart: AnyChart) -> None:  # noqa: ANN401 - see _draw
+    if isinstance(chart, StackedChart):
+        _draw_stacked(axes, chart)
+    elif isinstance(chart, TimelineChart):
+        _draw_timeline(axes, chart)
+    else:
+        _draw(axes, chart)
+
+
+def _draw_stacked(axes: Any, chart: StackedChart) -> None:  # noqa: ANN401 - see _draw
+    above, below = [0.0] * len(chart.bars), [0.0] * len(chart.bars)
+    places = range(len(chart.bars))
+    for number, part in enumerate(chart.parts):
+        colour = REFERENCE_COLOUR if part.reference else COLOURS[style_index(number - 1)]
+        bottoms = [above[place] if part.values[place] >= 0 else below[place] for place in places]
+        axes.bar(places, part.values, 0.6, bottom=bottoms, color=colour, label=part.name)
+        for place in places:
+            side = above if part.values[place] >= 0 else below
+            side[place] += part.values[place]
+    axes.set_xticks(list(places), chart.bars)
+    _label(axes, chart.title, chart.x_label, chart.y_label)
+    axes.legend(frameon=False, fontsize=6)
+
+
+def _draw_timeline(axes: Any, chart: TimelineChart) -> None:  # noqa: ANN401 - see _draw
+    for number, (kind, stretches) in enumerate(chart.kinds):
+        colour = TIMELINE_COLOURS[number % len(TIMELINE_COLOURS)]
+        axes.barh(
+            [stretch.row for stretch in stretches],
+            [stretch.end - stretch.start for stretch in stretches],
+            0.7,
+            left=[stretch.start for stretch in stretches],
+            color=colour,
+            label=kind,
+        )
+    axes.set_yticks(list(range(len(chart.rows))), chart.rows)
+    axes.invert_yaxis()
+    _label(axes, chart.title, chart.x_label, "")
+    axes.legend(frameon=False, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.22))
+
+
+def _label(axes: Any, title: str, x_label: str, y_label: str) -> None:  # noqa: ANN401 - see _draw
+    axes.set_title(title, fontsize=8.5, loc="left")
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(visible=True, color="#dddddd", linewidth=0.5)
+    axes.set_axisbelow(True)
 
 
 def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not typed here
@@ -39,17 +94,13 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
     for series in chart.series:
         _draw_series(axes, series, chart, style_index(max(0, measured - series.reference)))
         measured += not series.reference
-    axes.set_title(chart.title, fontsize=8.5, loc="left")
-    axes.set_xlabel(chart.x_label)
-    axes.set_ylabel(chart.y_label)
+    _label(axes, chart.title, chart.x_label, chart.y_label)
     if chart.x_ticks:
         axes.set_xlim(0, max(chart.x_ticks) * 1.08)
         axes.set_xticks(chart.x_ticks, [f"{tick:g}" for tick in chart.x_ticks])
     if chart.y_from_zero:
         axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-    axes.grid(visible=True, color="#dddddd", linewidth=0.5)
-    axes.set_axisbelow(True)
     if any(not series.reference for series in chart.series):
         axes.legend(frameon=False, fontsize=7)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.report.document import Chart, Series
-from torchscale.report.words import batch_words, device_noun, panels
+from torchscale.report.words import batch_words, chart_name, device_noun, panels
 
 MAX_PANELS = 12
 """More panels are a wall; the table holds every cell."""
@@ -59,7 +58,7 @@ def _throughput(title: str, lines: Sequence[Sequence[CellSummary]], summary: Run
             ideal = tuple(rates[0] * count / counts[0] for count in counts)
             series.append(Series(f"ideal, {batch_words(line[0].cell)}", counts, ideal, reference=True))
     return Chart(
-        name=_name("throughput", title),
+        name=chart_name("throughput", title),
         title=title,
         summary=f"Throughput against the number of {device_noun(summary)} for {title}.",
         x_label=device_noun(summary),
@@ -95,7 +94,7 @@ def _efficiency(title: str, lines: Sequence[Sequence[CellSummary]], summary: Run
     counts = _counts(lines)
     series.append(Series("ideal", counts, tuple(100.0 for _ in counts), reference=True))
     return Chart(
-        name=_name("efficiency", title),
+        name=chart_name("efficiency", title),
         title=title,
         summary=f"Scaling efficiency against the number of {device_noun(summary)} for {title}.",
         x_label=device_noun(summary),
@@ -122,7 +121,7 @@ def _distribution(title: str, line: Sequence[CellSummary], summary: RunSummary) 
             )
         )
     return Chart(
-        name=_name("steps", title),
+        name=chart_name("steps", title),
         title=title,
         summary=f"Cumulative distribution of step times for {title}.",
         x_label="step time, ms",
@@ -134,7 +133,3 @@ def _distribution(title: str, line: Sequence[CellSummary], summary: RunSummary) 
 
 def _counts(lines: Sequence[Sequence[CellSummary]]) -> tuple[float, ...]:
     return tuple(sorted({float(cell.cell.world_size) for line in lines for cell in line}))
-
-
-def _name(kind: str, title: str) -> str:
-    return f"{kind}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"[:80]

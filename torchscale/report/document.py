@@ -112,10 +112,57 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class ChartGrid:
-    """Charts side by side."""
+class Part:
+    """A layer of stacked bars: one value a bar; negative ones go below the axis. ``reference``: what all start from."""
 
-    charts: tuple[Chart, ...]
+    name: str
+    values: tuple[float, ...]
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class StackedChart:
+    """Bars that are sums of parts; both renderers draw the same. Attributes as in :class:`Chart`."""
+
+    name: str
+    title: str
+    summary: str
+    x_label: str
+    y_label: str
+    bars: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Some of a row's time."""
+
+    row: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class TimelineChart:
+    """What each row does over time. ``kinds`` are the legend's entries with their stretches."""
+
+    name: str
+    title: str
+    summary: str
+    x_label: str
+    rows: tuple[str, ...]
+    kinds: tuple[tuple[str, tuple[Stretch, ...]], ...]
+
+
+AnyChart = Chart | StackedChart | TimelineChart
+
+
+@dataclass(frozen=True)
+class ChartGrid:
+    """Charts side by side; ``wide`` ones take the page's width."""
+
+    charts: tuple[AnyChart, ...]
+    wide: bool = False
 
 
 Block = Paragraph | Bullets | Table | ChartGrid
@@ -150,7 +197,7 @@ class Document:
     sections: tuple[Section, ...]
 
     @property
-    def charts(self) -> tuple[Chart, ...]:
+    def charts(self) -> tuple[AnyChart, ...]:
         """Every chart, in order."""
         grids = [block for section in self.sections for block in section.blocks if isinstance(block, ChartGrid)]
         return tuple(chart for grid in grids for chart in grid.charts)

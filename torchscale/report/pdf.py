@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchscale.errors import MachineError
 from torchscale.report.chart_svg import chart_svg
-from torchscale.report.document import Chart, Document
+from torchscale.report.document import AnyChart, Document
 from torchscale.report.html import block_kind, template_environment
 
 
@@ -26,7 +26,7 @@ def render_pdf(document: Document) -> bytes:
 
     numbers = {id(chart): number for number, chart in enumerate(document.charts)}
 
-    def svg(chart: Chart) -> Markup:
+    def svg(chart: AnyChart) -> Markup:
         return Markup(chart_svg(chart, f"chart{numbers[id(chart)]}"))  # noqa: S704 - matplotlib escapes its texts
 
     template = template_environment().get_template("report_pdf.html")

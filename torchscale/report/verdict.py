@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.document import KeyFigure, shortened
+from torchscale.report.profile_console import finding_text
 from torchscale.report.words import batch_words, device_names, device_noun, listed, plural
 from torchscale.schema.record import State
 from torchscale.units import format_percent, format_rate
@@ -17,7 +18,7 @@ _MAX_MODELS = 4
 
 def verdict(summary: RunSummary) -> tuple[str, ...]:
     """What was measured and how it scales; what failed or is missing; how sure."""
-    paragraphs = [_coverage(summary), *_scaling(summary), *_certainty(summary)]
+    paragraphs = [_coverage(summary), *_scaling(summary), *_limits(summary), *_certainty(summary)]
     return tuple(paragraph for paragraph in paragraphs if paragraph)
 
 
@@ -99,6 +100,26 @@ def _scaling_sentence(summary: RunSummary, model: str, cells: Sequence[CellSumma
             f"{format_percent(high.value, 0)} ({high.grade}, {batch_words(best.cell)})"
         )
     return f"{start}: efficiency {values}."
+
+
+def _limits(summary: RunSummary) -> list[str]:
+    """What costs most at the largest counts."""
+    judged = [(cell, cell.diagnosis) for cell in summary.measured if cell.diagnosis is not None]
+    if not judged:
+        return []
+    largest = max(cell.cell.world_size for cell, _ in judged)
+    found = [
+        (finding, cell)
+        for cell, diagnosis in judged
+        if cell.cell.world_size == largest
+        for finding in diagnosis.findings[:1]
+    ]
+    where = f"{largest} {device_noun(summary, largest)}"
+    if not found:
+        return [f"At {where} the signals show nothing that holds training back."]
+    finding, cell = max(found, key=lambda item: item[0].cost_percent)
+    told = f"{model_title(cell.cell.model)}, {batch_words(cell.cell)}"
+    return [f"What costs most at {where} ({shortened(told)}): {shortened(finding_text(finding))}."]
 
 
 def _certainty(summary: RunSummary) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from torchscale.analysis.results import CellSummary, RunSummary
@@ -50,6 +51,11 @@ def panel_title(cell: Cell) -> str:
 def batch_words(cell: Cell) -> str:
     """``batch 32`` per device, or ``global batch 256``."""
     return f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
+
+
+def chart_name(kind: str, title: str) -> str:
+    """A chart's name in the document, of letters, digits and dashes."""
+    return f"{kind}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"[:80]
 
 
 def plural(count: int, noun: str) -> str:

@@ -1,0 +1,238 @@
+"""The report's sections on lost time: its parts at each count, what holds training back, and profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.analysis.decomposition import UNEXPLAINED_LIMIT, Decomposition
+from torchscale.analysis.results import CellSummary, RunSummary
+from torchscale.report.document import (
+    Block,
+    Bullets,
+    ChartGrid,
+    Column,
+    Paragraph,
+    Part,
+    Section,
+    StackedChart,
+    Stretch,
+    Table,
+    TimelineChart,
+    Tone,
+    Value,
+    shortened,
+)
+from torchscale.report.profile_console import finding_text, stall_line
+from torchscale.report.words import batch_words, chart_name, device_noun, panels
+from torchscale.schema.finding import Confidence, Diagnosis, Finding
+from torchscale.schema.profile import ProfileAnalysis, RankBreakdown
+from torchscale.units import format_percent, format_seconds
+
+MAX_PANELS = 12
+MAX_PROFILES = 12
+_PARTS = (
+    ("own compute slower", "own_compute"),
+    ("data wait", "data_wait"),
+    ("straggler wait", "straggler_wait"),
+    ("exposed communication", "exposed_communication"),
+    ("unexplained", "unexplained"),
+)
+_TIMELINE_KINDS = {"compute": "compute", "wait": "waiting for ranks", "transfer": "exchange", "input": "data wait"}
+_CONFIDENCE_TONE = {Confidence.HIGH: Tone.PLAIN, Confidence.MEDIUM: Tone.PLAIN, Confidence.LOW: Tone.DIM}
+
+
+def lost_time(summary: RunSummary) -> Section:
+    """Where the time goes at each count, stacked."""
+    lines = [line for found in panels(summary.measured).values() for line in found]
+    drawn = [line for line in lines if any(cell.decomposition for cell in line)]
+    if not drawn:
+        return Section("Where the time goes", "lost", ())
+    rows = tuple(_lost_row(cell) for line in drawn for cell in line if cell.decomposition is not None)
+    columns = (
+        Column("model"),
+        Column("batch", True),
+        Column(device_noun(summary), True),
+        Column("step", True),
+        Column("ideal", True),
+        *(Column(name, True) for name, _ in _PARTS),
+    )
+    text = (
+        "A step at each count: the ideal is the step of the smallest count; on it lies what that count adds, as means "
+        "over ranks. Own compute is forward, backward and optimizer; straggler wait is waiting for ranks that arrive "
+        "later at the exchange of gradients; exposed communication is the exchange that no compute hides. The parts "
+        "add up to the measured step."
+    )
+    blocks: list[Block] = [Paragraph(text), ChartGrid(tuple(_lost_chart(line, summary) for line in drawn[:MAX_PANELS]))]
+    if len(drawn) > MAX_PANELS:
+        blocks.append(Paragraph(f"The first {MAX_PANELS} of {len(drawn)} are drawn; the table holds all."))
+    blocks.append(Table("Parts of the mean step", columns, rows))
+    unexplained = [cell for line in drawn for cell in line if _unexplained(cell)]
+    if unexplained:
+        names = ", ".join(shortened(cell.cell.id) for cell in unexplained[:4])
+        blocks.append(Paragraph(f"More than {UNEXPLAINED_LIMIT:.0%} of the step is unexplained in {names}."))
+    return Section("Where the time goes", "lost", tuple(blocks))
+
+
+def _unexplained(cell: CellSummary) -> bool:
+    lost = cell.decomposition
+    return lost is not None and abs(lost.unexplained) > UNEXPLAINED_LIMIT * lost.step
+
+
+def _lost_chart(line: Sequence[CellSummary], summary: RunSummary) -> StackedChart:
+    cell = line[0].cell
+    found = [(item.cell.world_size, item.decomposition) for item in line if item.decomposition is not None]
+    base_count = found[0][1].baseline_world_size
+    base = next(item.figures.parts.step for item in line if item.figures is not None and item.figures.parts is not None)
+    bars = (str(base_count), *(str(count) for count, _ in found))
+    ideal = (base * 1e3, *(lost.ideal * 1e3 for _, lost in found))
+    parts = [Part(f"step at {base_count}", ideal, reference=True)]
+    parts += [Part(name, (0.0, *(getattr(lost, key) * 1e3 for _, lost in found))) for name, key in _PARTS]
+    title = f"{shortened(cell.model)}, {batch_words(cell)}"
+    return StackedChart(
+        name=chart_name("lost", title),
+        title=title,
+        summary=f"Parts of the mean step by number of {device_noun(summary)} for {title}.",
+        x_label=device_noun(summary),
+        y_label="mean step, ms",
+        bars=bars,
+        parts=tuple(parts),
+    )
+
+
+def _lost_row(cell: CellSummary) -> tuple[Value, ...]:
+    lost = cell.decomposition
+    assert lost is not None  # noqa: S101 - only such cells come here; this tells the type checker
+    return (
+        Value(shortened(cell.cell.model)),
+        Value(batch_words(cell.cell), cell.cell.batch_size),
+        Value(str(cell.cell.world_size), cell.cell.world_size),
+        Value(format_seconds(lost.step), lost.step),
+        Value(format_seconds(lost.ideal), lost.ideal),
+        *(_part_value(lost, key) for _, key in _PARTS),
+    )
+
+
+def _part_value(lost: Decomposition, key: str) -> Value:
+    seconds: float = getattr(lost, key)
+    sign = "−" if seconds < 0 else ""
+    share = format_percent(abs(seconds) / lost.step)
+    return Value(f"{sign}{format_seconds(abs(seconds))} ({sign}{share})", seconds)
+
+
+def diagnosis_section(summary: RunSummary) -> Section:
+    """What the always-on signals say of each cell."""
+    judged = [(cell, cell.diagnosis) for cell in summary.measured if cell.diagnosis is not None]
+    if not judged:
+        return Section("What holds it back", "diagnosis", ())
+    text = "From signals that every launch of several ranks takes, without a profiler. A cost is at most what fixing "
+    blocks: list[Block] = [Paragraph(text + "it would give, as a share of the step; costs overlap and do not add up.")]
+    rows = [_finding_row(cell, finding) for cell, diagnosis in judged for finding in diagnosis.findings]
+    clean = sum(1 for _, diagnosis in judged if not diagnosis.findings)
+    if clean:
+        blocks.append(Paragraph(f"No bottleneck was found in {clean} of {len(judged)} cells."))
+    if rows:
+        columns = (
+            Column("model"),
+            Column("batch", True),
+            Column(device_noun(summary), True),
+            Column("cost", True),
+            Column("finding"),
+            Column("what to do"),
+            Column("confidence"),
+        )
+        blocks.append(Table("Findings", columns, tuple(rows), searchable=True))
+    blocks += _abstentions(judged[0][1])
+    return Section("What holds it back", "diagnosis", tuple(blocks))
+
+
+def _abstentions(diagnosis: Diagnosis) -> list[Block]:
+    if not diagnosis.abstentions:
+        return []
+    told = "; ".join(f"{item.kind.words.lower()} ({item.reason})" for item in diagnosis.abstentions)
+    return [Paragraph(f"Not judged: {told}.")]
+
+
+def _finding_row(cell: CellSummary, finding: Finding) -> tuple[Value, ...]:
+    cost = Value(format_percent(finding.cost_percent / 100), finding.cost_percent)
+    return (
+        Value(shortened(cell.cell.model)),
+        Value(batch_words(cell.cell), cell.cell.batch_size),
+        Value(str(cell.cell.world_size), cell.cell.world_size),
+        cost if finding.cost_percent else Value("–", None, Tone.DIM),
+        Value(shortened(f"{finding.kind.words}: {finding.summary}. {'; '.join(finding.evidence)}.")),
+        Value(shortened(finding.advice)),
+        Value(finding.confidence.value, None, _CONFIDENCE_TONE[finding.confidence]),
+    )
+
+
+def profile_section(summary: RunSummary) -> Section:
+    """Each profiled cell: its figure, its causes, where its ranks' time went, its worst step as a picture."""
+    blocks: list[Block] = []
+    profiled = [(cell, run.profile) for cell, run in zip(summary.cells, summary.run.cells, strict=True) if run.profile]
+    for cell, analysis in profiled[:MAX_PROFILES]:
+        title = f"{shortened(cell.cell.model)}, {batch_words(cell.cell)}, {cell.cell.world_size} ranks"
+        blocks += profile_blocks(analysis, title)
+    if len(profiled) > MAX_PROFILES:
+        blocks.append(Paragraph(f"The first {MAX_PROFILES} of {len(profiled)} profiles are shown."))
+    return Section("Profiles", "profiles", tuple(blocks))
+
+
+def profile_blocks(analysis: ProfileAnalysis, title: str) -> list[Block]:
+    """One recording."""
+    told = [f"{title}: {stall_line(analysis)}, recorded with {analysis.recorder}."]
+    if analysis.window.reasons:
+        told.append(f"Low confidence: {'; '.join(analysis.window.reasons)}.")
+    blocks: list[Block] = [Paragraph(shortened(" ".join(told)))]
+    if analysis.findings:
+        blocks.append(Bullets(tuple(shortened(f"{finding_text(item)}. {item.advice}.") for item in analysis.findings)))
+    else:
+        blocks.append(Paragraph("Found no bottleneck."))
+    chart = _timeline_chart(analysis, title)
+    if chart is not None:
+        blocks.append(ChartGrid((chart,), wide=True))
+    headings = ("rank", "compute", "sync stall", "transfer", "host-bound", "input", "other idle", "overlap")
+    columns = (*(Column(heading, True) for heading in headings), Column("last of waiting", True))
+    rows = tuple(_rank_row(rank) for rank in analysis.per_rank)
+    blocks.append(Table(f"Where the time went, share of each rank's window: {title}", columns, rows))
+    return blocks
+
+
+def _rank_row(rank: RankBreakdown) -> tuple[Value, ...]:
+    parts = (
+        rank.compute_seconds,
+        rank.sync_stall_seconds,
+        rank.transfer_seconds,
+        rank.idle.host_bound_seconds,
+        rank.idle.input_seconds,
+        rank.idle.other_seconds,
+    )
+    charge = None if rank.charge_percent is None else rank.charge_percent / 100
+    shares = [*(None if part is None else part / rank.window_seconds for part in parts), rank.overlap, charge]
+    dash = Value("–", None, Tone.DIM)
+    values = (dash if share is None else Value(format_percent(share), share) for share in shares)
+    return (Value(str(rank.rank), rank.rank), *values)
+
+
+def _timeline_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | None:
+    timeline = analysis.timeline
+    if timeline is None:
+        return None
+    kinds = []
+    for kind, words in _TIMELINE_KINDS.items():
+        stretches = tuple(
+            Stretch(row, bar.start * 1e3, bar.end * 1e3)
+            for row, rank in enumerate(timeline.ranks)
+            for bar in rank.bars
+            if bar.kind == kind
+        )
+        if stretches:
+            kinds.append((words, stretches))
+    what = "the recording" if timeline.step is None else f"the longest recorded step ({timeline.step})"
+    return TimelineChart(
+        name=chart_name("timeline", title),
+        title=f"{title}: {what}",
+        summary=f"What each rank did in {what} of {title}, {format_seconds(timeline.seconds)} long.",
+        x_label="ms",
+        rows=tuple(f"rank {rank.rank}" for rank in timeline.ranks),
+        kinds=tuple(kinds),
+    )

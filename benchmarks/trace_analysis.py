@@ -119,7 +119,7 @@ def _environment(directory: Path) -> Path:
 
 
 def write_trace(path: Path, count: int) -> None:
-    """A rank's training as torch.profiler writes it: operators, launches, flows, kernels, now and then an all-reduce."""
+    """A rank's training as torch.profiler writes it: operators, launches, flows, kernels, some all-reduces."""
     header = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1}}
     with path.open("w") as file:
         file.write(json.dumps(header, indent=2)[:-2] + ',\n  "traceEvents": [\n  ')

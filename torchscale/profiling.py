@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchscale.analysis.stalls import WindowChoice, analyse
+from torchscale.analysis.rank_window import WindowChoice
+from torchscale.analysis.stalls import analyse
 from torchscale.errors import MachineError, TorchscaleError
 from torchscale.launch.nsys import Nsys, export, find_nsys
 from torchscale.launch.recording import EXPORT_SECONDS, record_cell

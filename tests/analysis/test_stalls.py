@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tests.traces.builders import SHARED, host, kernel, kineto, step
-from torchscale.analysis.stalls import WindowChoice, analyse
+from torchscale.analysis.rank_window import WindowChoice
+from torchscale.analysis.stalls import analyse
 from torchscale.errors import TraceError
 from torchscale.schema.finding import Confidence, FindingKind
 from torchscale.schema.profile import ProfileAnalysis, WindowKind

@@ -159,7 +159,7 @@ def analyze(
 
     [cyan]torchscale profile analyze run.sqlite --json[/cyan]
     """
-    from torchscale.analysis.stalls import WindowChoice  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.analysis.rank_window import WindowChoice  # noqa: PLC0415 - `--help` does not need it
     from torchscale.profiling import analyse_files  # noqa: PLC0415
     from torchscale.report.profile_console import print_analysis  # noqa: PLC0415
 

@@ -11,6 +11,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from torchscale.schema.cell import Cell
 from torchscale.schema.record import Batch, StepSample
@@ -59,6 +60,7 @@ class Trainer:
         source: Where batches come from.
         tokens_per_step: Of this rank; ``None`` where samples have no tokens.
         last_step_seconds: Mean of the last batch.
+        watch: Marks the exchange; ``None`` where there is none, or none that can be told.
     """
 
     def __init__(self, cell: Cell, ranks: Ranks) -> None:
@@ -83,12 +85,11 @@ class Trainer:
         )
         self._clock = make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda)
         self._marked: list[Phase] = []
-        self._watch: _GradientWatch | None = None
+        self.watch: ExchangeWatch | None = None
         # A mark of the strict clock would stop the device in the middle of the backward pass.
         if self._parallel.gradients_first and not cell.measurement.sync_cuda:
-            self._watch = _GradientWatch(self.module, self._mark)
-            if next(self.module.buffers(), None) is not None:
-                self.module.register_forward_pre_hook(lambda *_: self._mark(Phase.BUFFERS))
+            self.watch = ExchangeWatch(self.module, self._mark)
+            self.watch.start()
         self._steps_done = 0
         self.last_step_seconds = math.inf
         tokens = workload.tokens_per_sample
@@ -131,8 +132,8 @@ class Trainer:
         samples = tuple(
             self._sample(index, part, loss) for index, (part, loss) in enumerate(zip(parts, values, strict=True))
         )
-        if self._watch is not None and self._steps_done == 0:
-            self._watch.settle()
+        if self.watch is not None and self._steps_done == 0:
+            self.watch.settle()
         self._steps_done += steps
         self.last_step_seconds = times[-1] / steps
         return TimedBatch(Batch(steps=steps, seconds=times[-1]), samples)
@@ -162,7 +163,7 @@ class Trainer:
 
     def close(self) -> None:
         """Let go of the model: ranks that still hold DDP's reducer at exit can abort."""
-        del self.model, self.module, self.optimizer, self.source, self._parallel, self._watch
+        del self.model, self.module, self.optimizer, self.source, self._parallel, self.watch
 
     def _mark(self, phase: Phase) -> None:
         self._clock.mark()
@@ -205,29 +206,39 @@ class AloneWindow:
     wall_seconds: float
 
 
-class _GradientWatch:
-    """Marks the moment when the last gradient of a step is computed.
+class ExchangeWatch:
+    """Marks where a step's exchanges begin and end: buffers sent before the forward pass, the last gradient computed.
 
     In the first step every parameter is watched, to learn whose gradient comes last; afterwards that one alone, so that
     it costs one call a step. The order of gradients is the order of the model's graph, equal in every step.
     """
 
     def __init__(self, module: nn.Module, mark: Callable[[Phase], None]) -> None:
-        self._mark = mark
+        self._module, self._mark = module, mark
         self._last: nn.Parameter | None = None
-        self._handles = [
-            parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
-            for parameter in module.parameters()
-            if parameter.requires_grad
-        ]
+        self.watched = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._has_buffers = next(module.buffers(), None) is not None
+        self._handles: list[RemovableHandle] = []
 
-    def settle(self) -> None:
-        """From now on watch the last parameter only."""
+    def start(self) -> None:
+        """Mark from now on."""
+        for parameter in self.watched:
+            handle = parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+            self._handles.append(handle)
+        if self._has_buffers:
+            self._handles.append(self._module.register_forward_pre_hook(lambda *_: self._mark(Phase.BUFFERS)))
+
+    def stop(self) -> None:
+        """Mark no longer."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        if self._last is not None:
-            self._last.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+
+    def settle(self) -> None:
+        """From now on watch the last parameter only."""
+        self.stop()
+        self.watched = [] if self._last is None else [self._last]
+        self.start()
 
     def _note(self, parameter: Tensor) -> None:
         self._last = cast(nn.Parameter, parameter)

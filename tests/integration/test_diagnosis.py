@@ -1,0 +1,215 @@
+"""Lost time and its cause, through the real program on real gloo ranks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import MODELS, Program
+
+pytestmark = pytest.mark.integration
+
+MEASURED = {
+    "preset": "quick",
+    "warmup_steps": 5,
+    "warmup_seconds": 0.1,
+    "warmup_max_seconds": 1.0,
+    "measure_steps": 60,
+}
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--local-addr=127.0.0.1",
+    "--nproc-per-node=2",
+]
+
+
+def cells(program: Program, **options: Any) -> dict[int, dict[str, Any]]:
+    """Results by count of a benchmark of ``straggling`` on 1 and 2 ranks."""
+    config = program.config(
+        models={"name": "straggling:build", **options},
+        gpu_counts=[1, 2],
+        benchmark=MEASURED,
+        profiling={"enabled": False},
+    )
+    done = program.run("benchmark", config, "--json")
+    assert done.returncode == 0, done.stderr
+    return {cell["cell"]["world_size"]: cell for cell in json.loads(done.stdout)["cells"]}
+
+
+def parts(cell: dict[str, Any]) -> dict[str, float]:
+    return dict(cell["decomposition"])
+
+
+def assert_it_adds_up(lost: dict[str, float]) -> None:
+    names = ("ideal", "own_compute", "data_wait", "straggler_wait", "exposed_communication", "unexplained")
+    assert sum(lost[name] for name in names) == pytest.approx(lost["step"], rel=1e-9)
+    assert abs(lost["unexplained"]) < 0.05 * lost["step"]
+
+
+def test_a_straggler_is_named_and_its_part_grows_by_what_was_injected(program: Program) -> None:
+    extra = 0.01
+    found = cells(program, rank=1, extra=extra)
+    lost = parts(found[2])
+    assert_it_adds_up(lost)
+    # Rank 1 computes longer, which is half a rank's mean; rank 0 waits as long, which is the other half.
+    assert lost["straggler_wait"] == pytest.approx(extra / 2, rel=0.25)
+    first = next(item for item in found[2]["diagnosis"]["findings"] if item["kind"] == "straggler")
+    assert first["rank"] == 1
+    assert first["cost_seconds"] == pytest.approx(extra, rel=0.25)
+    assert found[1]["decomposition"] is None
+    record = next(value for key, value in program.records().items() if "-n2-" in key)
+    for rank in record["ranks"]:
+        signals = rank["signals"]
+        assert len(signals["alone_seconds"]) == 12
+        assert 0 < signals["alone_wall_seconds"] < 5
+        assert sum(signals["bucket_bytes"]) == 4 * (64 * 64 + 64)
+        assert signals["link"]["merged_seconds"] > 0
+
+
+def test_a_slow_loader_is_told_and_its_part_grows_by_what_was_injected(program: Program) -> None:
+    found = cells(program, loader=0.01)
+    lost = parts(found[2])
+    assert_it_adds_up(lost)
+    assert lost["data_wait"] == pytest.approx(0.01, rel=0.2)
+    named = {item["kind"]: item["rank"] for item in found[2]["diagnosis"]["findings"]}
+    assert named["input_pipeline"] is None
+    assert "straggler" not in named
+
+
+def test_the_sweep_profiles_what_calls_for_it_and_the_report_shows_it(program: Program) -> None:
+    config = program.config(
+        models=[{"name": "straggling:build", "rank": 1, "extra": 0.02}],
+        gpu_counts=[1, 2],
+        benchmark=MEASURED,
+        profiling={"enabled": True, "tool": "kineto", "seconds": 2.0, "max_steps": 30},
+    )
+    done = program.run("benchmark", config)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Profiled") == 1
+    (directory,) = (program.directory / "results" / "run" / "cells").glob("*/profile-0")
+    assert "-n2-" in directory.parent.name
+    analysis = json.loads((directory / "analysis.json").read_text())
+    straggler = next(item for item in analysis["findings"] if item["kind"] == "straggler")
+    assert (straggler["rank"], straggler["cost_seconds"]) == (1, pytest.approx(0.02, rel=0.25))
+    events = json.loads(gzip.decompress((directory / "timeline.perfetto.json.gz").read_bytes()))["traceEvents"]
+    assert any("Straggler" in event["name"] for event in events)
+    before = program.records()
+    again = program.run("benchmark", config)
+    assert again.returncode == 0
+    assert "Profiled" not in again.stderr
+    assert program.records() == before
+    shown = program.run("report", "--source", "results/run", "--format", "md", "--output", "-").stdout
+    assert "## Profiles" in shown
+    assert "Sync stall time" in shown
+    assert "## Where the time goes" in shown
+    assert program.leftovers() == []
+
+
+def test_a_workload_of_ours_is_profiled_into_a_run_folder(program: Program) -> None:
+    arguments = ["--model", "tiny-resnet", "--batch-size", "4", "--gpus", "2", "--duration", "1s", "--max-steps", "24"]
+    done = program.run("profile", *arguments, "--output-dir", "out", "--json")
+    assert done.returncode == 0, done.stderr
+    analysis = json.loads(done.stdout)
+    assert analysis["window"]["kind"] == "steps"
+    assert analysis["world_size"] == 2
+    assert {item["op"] for item in analysis["collectives"]} == {"all_reduce", "broadcast"}
+    assert all(item["payload_bytes"] for item in analysis["collectives"])
+    report = program.run("report", "--source", "out", "--format", "md", "--output", "-")
+    assert "profiled, not measured" in report.stdout
+    assert "Sync stall time" in report.stdout
+    assert program.leftovers() == []
+
+
+def test_a_users_own_training_is_recorded_and_ended(program: Program) -> None:
+    script = [*TORCHRUN, str(MODELS / "user_training.py"), "0.02", "100000"]
+    done = program.run("profile", "--max-steps", "40", "-o", "out", "--", *script)
+    assert done.returncode == 0, done.stderr
+    assert "training begins" in done.stderr
+    assert "training is over" not in done.stderr
+    assert "Straggler: rank 1" in done.stdout
+    assert program.leftovers() == []
+    # What was recorded can be analysed by itself, where there is no torch.
+    blocked = "import sys; sys.modules['torch'] = None; from torchscale.cli.main import main; main()"
+    alone = subprocess.run(
+        [sys.executable, "-c", blocked, "profile", "analyze", "out", "--json"],
+        cwd=program.directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert alone.returncode == 0, alone.stderr
+    straggler = next(item for item in json.loads(alone.stdout)["findings"] if item["kind"] == "straggler")
+    assert straggler["rank"] == 1
+    assert straggler["cost_seconds"] == pytest.approx(0.02, rel=0.25)
+    again = program.run("profile", "-o", "out", "--", "true")
+    assert again.returncode == 2
+    assert "holds a recording already" in again.stderr
+
+
+def test_a_program_that_goes_on_and_one_that_records_nothing(program: Program) -> None:
+    short = [*TORCHRUN, str(MODELS / "user_training.py"), "0.0", "60"]
+    done = program.run("profile", "--max-steps", "20", "--keep-running", "-o", "out", "--json", "--", *short)
+    assert done.returncode == 0, done.stderr
+    assert "training is over" in done.stderr
+    assert json.loads(done.stdout)["window"]["steps"] == 19
+
+    silent = program.run("profile", "-o", "silent", "--", sys.executable, "-c", "print('hello')")
+    assert silent.returncode == 1
+    assert "torchscale.step_profiler()" in silent.stderr
+    broken = program.run("profile", "-o", "broken", "--", sys.executable, "-c", "raise ValueError('mine')")
+    assert broken.returncode == 1
+    assert "ended with 1" in broken.stderr
+    assert "ValueError: mine" in broken.stderr
+    absent = program.run("profile", "-o", "absent", "--", "no-such-program")
+    assert absent.returncode == 3
+    assert "cannot start no-such-program" in absent.stderr
+
+
+def test_ctrl_c_ends_a_users_program_and_leaves_nothing(program: Program) -> None:
+    script = [*TORCHRUN, str(MODELS / "user_training.py"), "0.0", "100000"]
+    running = program.start("profile", "--max-steps", "1000000", "--duration", "1h", "-o", "out", "--", *script)
+    log = program.directory / "out" / "output.log"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and b"training begins" in log.read_bytes()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(running.pid, signal.SIGINT)
+    assert running.wait(timeout=60) == 130
+    running.communicate()
+    assert program.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--duration", "soon"], 2, "'soon' is not a duration"),
+        (["--duration", "0s"], 2, "is no time to record"),
+        (["--tool", "nsys", "--gpus", "1"], 3, "nsys"),
+        (["--gpus", "4096"], 3, "needs 4096 devices"),
+        (["--gpus", "2", "--", "true"], 2, "for torchscale's own workloads"),
+        (["--"], 2, "nothing follows --"),
+        (["analyze", "absent.json"], 2, "no such file"),
+        (["analyze", "broken.json"], 2, "cut off"),
+        (["strip", "absent.sqlite", "-o", "x"], 2, "no such file"),
+    ],
+)
+def test_what_cannot_be_done_is_said(program: Program, arguments: list[str], code: int, said: str) -> None:
+    (program.directory / "broken.json").write_text('{"traceEvents": [{"ph": "X"')
+    done = program.run("profile", *arguments)
+    assert done.returncode == code, done.stderr
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not Path(program.directory / "x").exists()

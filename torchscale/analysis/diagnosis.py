@@ -21,7 +21,7 @@ OWN_EXCESS = 0.03
 CHARGE_FLOOR = 0.5
 STEADY_SHARE = 0.5
 EXPOSED_FLOOR = 0.05
-IMBALANCE_FLOOR = 0.08
+IMBALANCE_FLOOR = 0.12
 INPUT_FLOOR = 0.05
 HOST_FLOOR = 0.10
 PAUSE_FLOOR = 0.03
@@ -65,7 +65,6 @@ def diagnose(signals: Signals) -> Diagnosis:
 def _straggler(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     """Over 20 collectives or steps: waits of ≥ 2 % of the step, own time ≥ 3 % above the median of the others with an
     interval that excludes 0, and with more than two ranks half of the charge. Then whether that can be trusted."""
-    del found
     own, wait, charge = signals.own, signals.wait, signals.charge
     assert own is not None and wait is not None and charge is not None  # noqa: S101 - in `needs`
     if (refusal := _cannot_name(signals)) is not None:
@@ -76,10 +75,12 @@ def _straggler(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     others = _median_of_others(own, row)
     excess, typical = own[row] - others, float(np.mean(others))
     mean, half = mean_interval(excess.tolist())
-    cost = float(charge[row] * wait.mean(axis=1).sum() / (len(own) - 1))
+    caused = float(charge[row] * wait.mean(axis=1).sum() / (len(own) - 1))
+    late_data = sum(item.cost_seconds for item in found if item.rank == signals.ranks[row])
+    cost = min(mean, caused)  # what it is late for another reason is that reason's
     slow = half is not None and mean >= OWN_EXCESS * typical and mean > half
     waited_for = cost >= COST_FLOOR * signals.step_seconds and (len(own) == 2 or charge[row] >= CHARGE_FLOOR)
-    if not slow or not waited_for:
+    if not slow or not waited_for or mean < 0.5 * late_data:
         return None
     if (doubt := _doubt(signals, row, excess)) is not None:
         return doubt
@@ -450,8 +451,8 @@ def _memory_pressure(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
 
 
 _RULES = (
-    Rule(FindingKind.STRAGGLER, ("own", "wait", "charge"), _straggler),
     Rule(FindingKind.INPUT_PIPELINE, ("data_wait",), _input_pipeline),
+    Rule(FindingKind.STRAGGLER, ("own", "wait", "charge"), _straggler),
     Rule(FindingKind.PAUSES, ("pauses",), _pauses),
     Rule(FindingKind.LOAD_IMBALANCE, ("wait", "charge"), _load_imbalance),
     Rule(FindingKind.SMALL_BUCKETS, ("bucket_bytes", "probe", "transfer"), _small_buckets),

@@ -43,26 +43,27 @@ def record(task: LaunchTask, request: RecordRequest, ranks: Ranks, outbox: Outbo
     outbox.progress(Progress(phase="recording", steps=steps))
     ranks.align()
     if request.tool is Tool.KINETO:
-        _with_torch_profiler(trainer, request, ranks, steps)
+        _with_torch_profiler(trainer, request, ranks, outbox, steps)
     else:
-        _for_nsys(trainer, request, ranks, steps)
+        _for_nsys(trainer, request, ranks, outbox, steps)
     outbox.progress(Progress(phase="finishing"))
     ranks.align()
     trainer.close()
 
 
-def _with_torch_profiler(trainer: Trainer, request: RecordRequest, ranks: Ranks, steps: int) -> None:
+def _with_torch_profiler(trainer: Trainer, request: RecordRequest, ranks: Ranks, outbox: Outbox, steps: int) -> None:
     trainer.source = _Annotated(trainer.source, record_function)
     profiler = StepProfiler(request, ranks.rank, ranks.world_size, steps)
     profiler.start()
-    for _ in range(WARMUP_STEPS + steps):
+    for step in range(WARMUP_STEPS + steps):
         trainer.step()
         profiler.step()
+        outbox.progress(Progress(phase="recording", steps=step))
     profiler.close()
     trainer.forget_marks()
 
 
-def _for_nsys(trainer: Trainer, request: RecordRequest, ranks: Ranks, steps: int) -> None:
+def _for_nsys(trainer: Trainer, request: RecordRequest, ranks: Ranks, outbox: Outbox, steps: int) -> None:
     """Marks for the nsys that runs around us, which captures between the profiler's start and stop."""
     cuda = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     trainer.source = _Annotated(trainer.source, _nvtx_range)
@@ -75,6 +76,7 @@ def _for_nsys(trainer: Trainer, request: RecordRequest, ranks: Ranks, steps: int
         for step in range(steps):
             with _nvtx_range(f"torchscale.step {step}"):
                 trainer.step()
+            outbox.progress(Progress(phase="recording", steps=step))
     finally:
         torch.cuda.synchronize()
         seconds = time.perf_counter() - began

@@ -123,7 +123,9 @@ def write_trace(path: Path, count: int) -> None:
     header = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1}}
     with path.open("w") as file:
         file.write(json.dumps(header, indent=2)[:-2] + ',\n  "traceEvents": [\n  ')
-        file.write(",\n  ".join(json.dumps(event) for event in itertools.islice(_events(), count)))
+        # Line by line: a child's peak begins with that of the process that starts it.
+        for number, event in enumerate(itertools.islice(_events(), count)):
+            file.write((",\n  " if number else "") + json.dumps(event))
         file.write('\n  ],\n  "traceName": "rank0"\n}\n')
 
 

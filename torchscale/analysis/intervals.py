@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +26,16 @@ class Cover:
             closes = np.append(opens[1:], True)
             start, reach = start[opens], reach[closes]
         self.start, self.end = start, reach
-        self._before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(reach - start)])
 
     @property
     def length(self) -> int:
         """Of the whole union."""
-        return int(self._before[-1])
+        return int((self.end - self.start).sum())
+
+    @cached_property
+    def _before(self) -> Times:
+        """Length of the union before each of its intervals, and of all."""
+        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.end - self.start)])
 
     def within(self, start: Times, end: Times) -> Times:
         """How much of each interval the union covers; intervals may overlap."""
@@ -48,10 +53,16 @@ class Cover:
         """What of it ``other`` leaves."""
         if not len(self.start) or not len(other.start):
             return self
-        edges = np.unique(np.concatenate([self.start, self.end, other.start, other.end]))
-        start, end = edges[:-1], edges[1:]
-        mine = self.within(start, end) > 0
-        return Cover(start[mine & (other.within(start, end) == 0)], end[mine & (other.within(start, end) == 0)])
+        times = np.concatenate([self.start, self.end, other.start, other.end])
+        mine, theirs = np.zeros(len(times), dtype=np.int8), np.zeros(len(times), dtype=np.int8)
+        ours = 2 * len(self.start)
+        mine[: len(self.start)], mine[len(self.start) : ours] = 1, -1
+        theirs[ours : ours + len(other.start)], theirs[ours + len(other.start) :] = 1, -1
+        order = np.argsort(times, kind="stable")  # four sorted runs: a merge
+        times = times[order]
+        mine, theirs = mine[order].cumsum(dtype=np.int8), theirs[order].cumsum(dtype=np.int8)  # 0 or 1: disjoint
+        left = (mine[:-1] > 0) & (theirs[:-1] == 0)
+        return Cover(times[:-1][left], times[1:][left])
 
     def _up_to(self, time: Times) -> Times:
         if not len(self.start):

@@ -6,6 +6,7 @@ columns of numbers are kept.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ _COPIES = {
 }
 
 
-class _Args(msgspec.Struct):
+class _Args(msgspec.Struct, gc=False):
     """The arguments of an event that are used; the others are skipped over."""
 
     correlation: int = 0
@@ -70,7 +71,7 @@ class _Args(msgspec.Struct):
 _NO_ARGS = _Args()
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, gc=False):
     """An event of the trace."""
 
     ph: str = ""
@@ -218,14 +219,18 @@ class _Stream:
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Class:
-    """What events of one category and name are."""
+    """What events of one phase, category and name are; ``special`` ones are kept whole."""
 
-    kind: SpanKind | None
+    kind: SpanKind | None = None
     name: int = 0
     detail: int = 0
     special: str = ""
+
+
+_USELESS = -1
+_SPECIAL = 1 << 30
 
 
 class _Builder:
@@ -234,7 +239,9 @@ class _Builder:
     def __init__(self, source: str) -> None:
         self._source = source
         self._names = NameTable()
-        self._classes: dict[tuple[str, str], _Class] = {}
+        self._codes: dict[tuple[str, str, str], int] = {}
+        self._classes: list[tuple[int, int, int]] = []
+        self._specials: list[str] = []
         self._parts: list[Spans] = []
         self._steps: list[tuple[float, float, int]] = []
         self._arrivals: list[tuple[float, str, _Args, int]] = []
@@ -246,29 +253,54 @@ class _Builder:
 
     def add(self, events: list[_Event]) -> None:
         """Sort a piece of the trace into columns; events of no use are dropped here."""
-        classes = self._classes
-        rows: list[tuple[float, float, int, int, int, int, int]] = []
-        for event in events:
-            if event.ph != "X":
-                continue
-            key = (event.cat, event.name)
-            found = classes.get(key)
-            if found is None:
-                found = classes[key] = self._classify(*key)
-            if found.special:
-                self._note(found.special, event)
-            if found.kind is None:
-                continue
-            lane = self._lane(event.tid)
-            link = 0 if event.args is None else event.args.correlation
-            rows.append((event.ts, event.dur, found.kind, found.name, lane, link, found.detail))
-        if rows:
-            self._parts.append(_columns(rows))
+        codes = self._codes
+        keys = [(event.ph, event.cat, event.name) for event in events]
+        try:
+            found = [codes[key] for key in keys]
+        except KeyError:
+            for key in keys:
+                if key not in codes:
+                    codes[key] = self._code(*key)
+            found = [codes[key] for key in keys]
+        code = np.array(found, dtype=np.int32)
+        for place in np.flatnonzero(code >= _SPECIAL):
+            self._note(self._specials[code[place] - _SPECIAL], events[place])
+        plain = (code >= 0) & (code < _SPECIAL)
+        if plain.any():
+            self._parts.append(self._columns(list(itertools.compress(events, plain.tolist())), code[plain]))
+
+    def _columns(self, events: list[_Event], code: NDArray[np.int32]) -> Spans:
+        start = _nanoseconds(np.array([event.ts for event in events]))
+        length = np.maximum(_nanoseconds(np.array([event.dur for event in events])), 0)
+        lanes = [event.tid if type(event.tid) is int else self._lane(event.tid) for event in events]
+        links = [0 if event.args is None else event.args.correlation for event in events]
+        classes = np.array(self._classes, dtype=np.int64).reshape(-1, 3)[code]
+        return Spans(
+            start=start,
+            end=start + length,
+            kind=classes[:, 0].astype(np.int8),
+            name=classes[:, 1].astype(np.int32),
+            lane=np.array(lanes, dtype=np.int64),
+            link=np.array(links, dtype=np.int64),
+            detail=classes[:, 2].astype(np.int8),
+        )
+
+    def _code(self, phase: str, category: str, name: str) -> int:
+        """The number of the class that events of this phase, category and name are of: those of no use below 0, those
+        that are kept whole from ``_SPECIAL`` on."""
+        found = self._classify(category, name) if phase == "X" else _Class()
+        if found.special:
+            self._specials.append(found.special)
+            return _SPECIAL + len(self._specials) - 1
+        if found.kind is None:
+            return _USELESS
+        self._classes.append((found.kind, found.name, found.detail))
+        return len(self._classes) - 1
 
     def _classify(self, category: str, name: str) -> _Class:  # noqa: PLR0911 - one return a category
         if category == "kernel":
             self._on_device = True
-            return _Class(None, special="nccl") if is_nccl(name) else self._span(SpanKind.COMPUTE, name)
+            return _Class(special="nccl") if is_nccl(name) else self._span(SpanKind.COMPUTE, name)
         if category in ("gpu_memcpy", "gpu_memset"):
             self._on_device = True
             detail = next((kind for sign, kind in _COPIES.items() if name.startswith(sign)), CopyKind.OTHER)
@@ -276,21 +308,21 @@ class _Builder:
         if category in ("cuda_runtime", "cuda_driver"):
             if name in _HOST_WAITS:
                 return self._span(SpanKind.HOST_SYNC, name)
-            return self._span(SpanKind.LAUNCH, name) if name.startswith(_LAUNCHES) else _Class(None)
+            return self._span(SpanKind.LAUNCH, name) if name.startswith(_LAUNCHES) else _Class()
         if category == "cpu_op":
             if name.startswith("c10d::"):
-                return _Class(None, special="arrival")
+                return _Class(special="arrival")
             return self._span(SpanKind.READBACK if name in _READBACKS else SpanKind.OPERATOR, name)
         if category == "user_annotation":
             if name.startswith("gloo:"):
-                return _Class(None, special="gloo")
+                return _Class(special="gloo")
             if _STEP.match(name):
-                return _Class(None, special="step")
+                return _Class(special="step")
             if name.startswith("enumerate(DataLoader)") or name == "torchscale.data_wait":
                 return self._span(SpanKind.INPUT, name)
             if name == "torchscale.gc":
                 return self._span(SpanKind.PAUSE, name)
-        return _Class(None)
+        return _Class()
 
     def _span(self, kind: SpanKind, name: str, detail: int = 0) -> _Class:
         return _Class(kind, self._names.number(name), detail)
@@ -369,20 +401,6 @@ class _Builder:
                 size = size if size >= 0 else _payload(call)
                 rows.append((start, max(start, end), op, call.group, size, -1, thread))
         return make_collectives(rows)
-
-
-def _columns(rows: list[tuple[float, float, int, int, int, int, int]]) -> Spans:
-    ts, dur, kind, name, lane, link, detail = zip(*rows, strict=True)
-    start = _nanoseconds(np.array(ts))
-    return Spans(
-        start=start,
-        end=start + np.maximum(_nanoseconds(np.array(dur)), 0),
-        kind=np.array(kind, dtype=np.int8),
-        name=np.array(name, dtype=np.int32),
-        lane=np.array(lane, dtype=np.int64),
-        link=np.array(link, dtype=np.int64),
-        detail=np.array(detail, dtype=np.int8),
-    )
 
 
 def _nanoseconds(microseconds: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -118,7 +118,10 @@ class _Database:
             TraceError: as :meth:`rows`, or a value is not an integer.
         """
         try:
-            flat = np.fromiter(itertools.chain.from_iterable(self.rows(query, values)), dtype=np.int64)
+            cursor = self.connection.execute(query, tuple(values))
+            flat = np.fromiter(itertools.chain.from_iterable(cursor), dtype=np.int64)
+        except sqlite3.Error as error:
+            raise TraceError(f"{self._path}: {error}", hint="export it again from the .nsys-rep") from error
         except (TypeError, ValueError, OverflowError) as error:
             raise TraceError(f"{self._path}: a time or id that is not an integer ({error})") from error
         return flat.reshape(-1, width)
@@ -244,6 +247,7 @@ class _Export:
             for start, end, stream, _, name in table[communicates]
         ]
         table = table[~communicates]
+        del communicates
         return _spans(table, base, SpanKind.COMPUTE, _renumber(table[:, 4], numbers)), make_collectives(rows)
 
     def _copies(self, pid: int, base: int, name: int) -> Iterator[Spans]:

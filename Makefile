@@ -43,7 +43,8 @@ contracts: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-cache
 
 unit: $(VENV)/.installed-dev
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto -m "not quiet"
+	$(BIN)/pytest -m quiet
 
 # The long measurements behind the figures in docs/tested-on.md; hours, on a quiet machine.
 campaign: install
@@ -51,6 +52,9 @@ campaign: install
 	$(BIN)/python benchmarks/fidelity.py --model resnet18 --image-size 64 --batch-size 8
 	$(BIN)/python benchmarks/fidelity.py --launches --pairs 20
 	$(BIN)/python benchmarks/overhead.py --pairs 10
+	$(BIN)/python benchmarks/signals.py --processes 10
+	$(BIN)/python benchmarks/diagnosis.py
+	$(BIN)/python benchmarks/trace_analysis.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

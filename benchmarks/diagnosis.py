@@ -3,7 +3,8 @@
 ::
 
     python benchmarks/diagnosis.py                      # everything, about half an hour
-    python benchmarks/diagnosis.py --only clean slow_rank --ranks 2
+    python benchmarks/diagnosis.py --only none slow_rank --ranks 2
+    python benchmarks/diagnosis.py --short              # each cause once, three minutes
     python benchmarks/diagnosis.py --markdown table.md  # the confusion matrices
 
 Every run is measured (always-on signals), then recorded with torch.profiler (recording). The compute of the model is a
@@ -131,6 +132,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3, 4])
     parser.add_argument("--clean", type=int, default=4, help="clean runs per world size")
     parser.add_argument("--only", nargs="+", help="causes to run")
+    parser.add_argument("--short", action="store_true", help="two ranks, each cause once")
     parser.add_argument("--no-recording", action="store_true", help="always-on signals alone")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--json", type=Path, help="write every outcome here")
@@ -142,6 +144,8 @@ def main() -> None:
         for item in scenarios(arguments.ranks, arguments.clean)
         if not arguments.only or item.cause in arguments.only
     ]
+    if arguments.short:
+        chosen = list({item.cause: item for item in scenarios([2], 1) if item.cause != "slow_link"}.values())
     outcomes: list[Outcome] = []
     for number, scenario in enumerate(chosen, 1):
         for outcome in run(scenario, recording=not arguments.no_recording):

@@ -58,6 +58,7 @@ def assert_it_adds_up(lost: dict[str, float]) -> None:
     assert abs(lost["unexplained"]) < 0.05 * lost["step"]
 
 
+@pytest.mark.quiet
 def test_a_straggler_is_named_and_its_part_grows_by_what_was_injected(program: Program) -> None:
     extra = 0.01
     found = cells(program, rank=1, extra=extra)
@@ -78,6 +79,7 @@ def test_a_straggler_is_named_and_its_part_grows_by_what_was_injected(program: P
         assert signals["link"]["merged_seconds"] > 0
 
 
+@pytest.mark.quiet
 def test_a_slow_loader_is_told_and_its_part_grows_by_what_was_injected(program: Program) -> None:
     found = cells(program, loader=0.01)
     lost = parts(found[2])
@@ -88,6 +90,7 @@ def test_a_slow_loader_is_told_and_its_part_grows_by_what_was_injected(program: 
     assert "straggler" not in named
 
 
+@pytest.mark.quiet
 def test_the_sweep_profiles_what_calls_for_it_and_the_report_shows_it(program: Program) -> None:
     config = program.config(
         models=[{"name": "straggling:build", "rank": 1, "extra": 0.02}],
@@ -132,6 +135,7 @@ def test_a_workload_of_ours_is_profiled_into_a_run_folder(program: Program) -> N
     assert program.leftovers() == []
 
 
+@pytest.mark.quiet
 def test_a_users_own_training_is_recorded_and_ended(program: Program) -> None:
     script = [*TORCHRUN, str(MODELS / "user_training.py"), "0.02", "100000"]
     done = program.run("profile", "--max-steps", "40", "-o", "out", "--", *script)

@@ -107,7 +107,7 @@ def test_a_rank_that_waits_for_another_is_not_blamed() -> None:
         (slow(1, 0.02, trusted=False), "cannot be compared with confidence"),
         (slow(1, 0.02, alone=quiet().alone), "but not without synchronisation"),
         (slow(1, 0.02, alone=None), "no window without synchronisation"),
-        (slow(1, 0.02, foreign=np.array([0.0, 0.3, 0.0, 0.0])), "other processes took 30%"),
+        (slow(1, 0.02, foreign=np.array([0.0, 0.3, 0.0, 0.0])), "other processes took 30 %"),
         (quiet(1), "one rank alone"),
     ],
 )

@@ -92,7 +92,7 @@ def _straggler(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
         cost_seconds=cost,
         confidence=Confidence.HIGH,
         summary=f"rank {rank} arrives {format_seconds(mean)} late at the gradient exchange ({share} of waits); "
-        f"its own work takes {mean / typical:.0%} longer than the others'",
+        f"its own work takes {format_percent(mean / typical, 0)} longer than the others'",
         evidence=(
             f"own time {format_seconds(float(own[row].mean()))} a step against {format_seconds(typical)} (median of "
             f"the others): {format_seconds(mean)} ± {format_seconds(half or 0.0)} more, over {signals.steps} steps",
@@ -123,7 +123,8 @@ def _doubt(signals: Signals, row: int, excess: Series) -> str | None:
     if signals.foreign is not None:
         foreign = max(0.0, float(signals.foreign[row] - np.median(np.delete(signals.foreign, row))))
         if foreign * signals.step_seconds > 0.5 * mean:
-            return f"other processes took {foreign:.0%} more of rank {rank}'s cores; that alone can make it slow"
+            share = format_percent(foreign, 0)
+            return f"other processes took {share} more of rank {rank}'s cores; that alone can make it slow"
     return None
 
 
@@ -134,7 +135,7 @@ def _alone_evidence(signals: Signals, row: int) -> list[str]:
     excess = alone.mine / alone.others - 1
     return [
         f"without synchronisation {format_seconds(alone.mine)} against {format_seconds(alone.others)} a step "
-        f"({excess:+.1%})"
+        f"({'+' if excess > 0 else '−'}{format_percent(abs(excess))})"
     ]
 
 
@@ -179,8 +180,7 @@ def _input_pipeline(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
         cost_percent=_percent(everyone, signals),
         cost_seconds=everyone,
         confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
-        summary=f"every rank waits at least {format_seconds(everyone)} a step for data "
-        f"({everyone / signals.step_seconds:.0%} of the step)",
+        summary=f"every rank waits at least {format_seconds(everyone)} a step for data",
         evidence=(f"mean wait by rank: {', '.join(format_seconds(float(value)) for value in means[:16])}",),
         advice=advice,
     )
@@ -311,7 +311,7 @@ def _exposed_communication(signals: Signals, found: tuple[Finding, ...]) -> Judg
         return None
     evidence = [f"over {signals.steps} steps" if signals.steps else "over the whole recording"]
     if signals.overlap is not None:
-        evidence.append(f"{signals.overlap:.0%} of communication is hidden under compute")
+        evidence.append(f"{format_percent(signals.overlap, 0)} of communication is hidden under compute")
     if signals.bucket_bytes is not None:
         total = format_bytes(float(sum(signals.bucket_bytes)))
         evidence.append(f"{total} of gradients in {len(signals.bucket_bytes)} buckets")
@@ -320,8 +320,7 @@ def _exposed_communication(signals: Signals, found: tuple[Finding, ...]) -> Judg
         cost_percent=_percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED and signals.trusted else Confidence.LOW,
-        summary=f"exchanging gradients takes {format_seconds(cost)} a step that no compute hides "
-        f"({cost / signals.step_seconds:.0%} of the step)",
+        summary=f"exchanging gradients takes {format_seconds(cost)} a step that no compute hides",
         evidence=tuple(evidence),
         advice="raise the batch size or accumulate gradients, send fewer bytes (bf16 gradients), "
         "use a faster link, or tune bucket_cap_mb so that more overlaps with the backward pass",
@@ -344,7 +343,7 @@ def _sync_variance(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
         confidence=Confidence.MEDIUM,
         summary=f"the exposed gradient exchange takes {format_seconds(p50)} in the median step and "
         f"{format_seconds(p95)} in one of twenty",
-        evidence=(f"(p95 − p50) ÷ p50 = {(p95 - p50) / p50:.0%}, over {signals.steps} steps",),
+        evidence=(f"(p95 − p50) ÷ p50 = {format_percent((p95 - p50) / p50, 0)}, over {signals.steps} steps",),
         advice="look for traffic of others on the link, for congestion, and for ranks that are late now and then",
     )
 

@@ -30,6 +30,8 @@ from torchscale.units import format_percent, format_seconds
 
 MAX_PANELS = 12
 MAX_PROFILES = 12
+_DRAWN_SHARE = 0.001
+"""A part below this share of the step would be a line nobody sees; the table has it."""
 _PARTS = (
     ("own compute slower", "own_compute"),
     ("data wait", "data_wait"),
@@ -85,8 +87,10 @@ def _lost_chart(line: Sequence[CellSummary], summary: RunSummary) -> StackedChar
     base = next(item.figures.parts.step for item in line if item.figures is not None and item.figures.parts is not None)
     bars = (str(base_count), *(str(count) for count, _ in found))
     ideal = (base * 1e3, *(lost.ideal * 1e3 for _, lost in found))
-    parts = [Part(f"step at {base_count}", ideal, reference=True)]
-    parts += [Part(name, (0.0, *(getattr(lost, key) * 1e3 for _, lost in found))) for name, key in _PARTS]
+    parts = [Part(f"step at {base_count}", ideal)]
+    for style, (name, key) in enumerate(_PARTS):
+        if any(abs(getattr(lost, key)) >= _DRAWN_SHARE * lost.step for _, lost in found):
+            parts.append(Part(name, (0.0, *(getattr(lost, key) * 1e3 for _, lost in found)), style))
     title = f"{shortened(cell.model)}, {batch_words(cell)}"
     return StackedChart(
         name=chart_name("lost", title),
@@ -104,7 +108,7 @@ def _lost_row(cell: CellSummary) -> tuple[Value, ...]:
     assert lost is not None  # noqa: S101 - only such cells come here; this tells the type checker
     return (
         Value(shortened(cell.cell.model)),
-        Value(batch_words(cell.cell), cell.cell.batch_size),
+        Value(_batch(cell), cell.cell.batch_size),
         Value(str(cell.cell.world_size), cell.cell.world_size),
         Value(format_seconds(lost.step), lost.step),
         Value(format_seconds(lost.ideal), lost.ideal),
@@ -112,11 +116,14 @@ def _lost_row(cell: CellSummary) -> tuple[Value, ...]:
     )
 
 
+def _batch(cell: CellSummary) -> str:
+    return str(cell.cell.batch_size) if cell.cell.scaling == "weak" else f"{cell.cell.batch_size} global"
+
+
 def _part_value(lost: Decomposition, key: str) -> Value:
     seconds: float = getattr(lost, key)
     sign = "−" if seconds < 0 else ""
-    share = format_percent(abs(seconds) / lost.step)
-    return Value(f"{sign}{format_seconds(abs(seconds))} ({sign}{share})", seconds)
+    return Value(f"{sign}{format_seconds(abs(seconds))} ({format_percent(seconds / lost.step)})", seconds)
 
 
 def diagnosis_section(summary: RunSummary) -> Section:
@@ -136,13 +143,17 @@ def diagnosis_section(summary: RunSummary) -> Section:
             Column("batch", True),
             Column(device_noun(summary), True),
             Column("cost", True),
-            Column("finding"),
-            Column("what to do"),
+            Column("finding", prose=True),
+            Column("what to do", prose=True),
             Column("confidence"),
         )
         blocks.append(Table("Findings", columns, tuple(rows), searchable=True))
     blocks += _abstentions(judged[0][1])
     return Section("What holds it back", "diagnosis", tuple(blocks))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _abstentions(diagnosis: Diagnosis) -> list[Block]:
@@ -156,11 +167,11 @@ def _finding_row(cell: CellSummary, finding: Finding) -> tuple[Value, ...]:
     cost = Value(format_percent(finding.cost_percent / 100), finding.cost_percent)
     return (
         Value(shortened(cell.cell.model)),
-        Value(batch_words(cell.cell), cell.cell.batch_size),
+        Value(_batch(cell), cell.cell.batch_size),
         Value(str(cell.cell.world_size), cell.cell.world_size),
         cost if finding.cost_percent else Value("–", None, Tone.DIM),
-        Value(shortened(f"{finding.kind.words}: {finding.summary}. {'; '.join(finding.evidence)}.")),
-        Value(shortened(finding.advice)),
+        Value(shortened(f"{finding.kind.words}: {finding.summary}. Evidence: {'; '.join(finding.evidence)}.")),
+        Value(shortened(_sentence(finding.advice))),
         Value(finding.confidence.value, None, _CONFIDENCE_TONE[finding.confidence]),
     )
 
@@ -184,7 +195,9 @@ def profile_blocks(analysis: ProfileAnalysis, title: str) -> list[Block]:
         told.append(f"Low confidence: {'; '.join(analysis.window.reasons)}.")
     blocks: list[Block] = [Paragraph(shortened(" ".join(told)))]
     if analysis.findings:
-        blocks.append(Bullets(tuple(shortened(f"{finding_text(item)}. {item.advice}.") for item in analysis.findings)))
+        blocks.append(
+            Bullets(tuple(shortened(f"{finding_text(item)}. {_sentence(item.advice)}") for item in analysis.findings))
+        )
     else:
         blocks.append(Paragraph("Found no bottleneck."))
     chart = _timeline_chart(analysis, title)

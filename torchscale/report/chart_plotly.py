@@ -58,8 +58,8 @@ def _trace(series: Series, chart: Chart, style: int) -> Figure:
 
 def _stacked(chart: StackedChart) -> Figure:
     traces: list[Figure] = []
-    for number, part in enumerate(chart.parts):
-        colour = REFERENCE_COLOUR if part.reference else COLOURS[style_index(number - 1)]
+    for part in chart.parts:
+        colour = REFERENCE_COLOUR if part.style is None else COLOURS[style_index(part.style)]
         traces.append(
             {
                 "type": "bar",

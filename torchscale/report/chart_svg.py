@@ -36,7 +36,7 @@ def chart_svg(chart: AnyChart, prefix: str) -> str:
 
 def _size(chart: AnyChart) -> tuple[float, float]:
     if isinstance(chart, TimelineChart):
-        return 2 * _WIDTH_INCHES, 1.2 + 0.28 * len(chart.rows)
+        return 2 * _WIDTH_INCHES, 1.55 + 0.28 * len(chart.rows)
     return _WIDTH_INCHES, _HEIGHT_INCHES
 
 
@@ -52,8 +52,8 @@ def _draw_any(axes: Any, chart: AnyChart) -> None:  # noqa: ANN401 - see _draw
 def _draw_stacked(axes: Any, chart: StackedChart) -> None:  # noqa: ANN401 - see _draw
     above, below = [0.0] * len(chart.bars), [0.0] * len(chart.bars)
     places = range(len(chart.bars))
-    for number, part in enumerate(chart.parts):
-        colour = REFERENCE_COLOUR if part.reference else COLOURS[style_index(number - 1)]
+    for part in chart.parts:
+        colour = REFERENCE_COLOUR if part.style is None else COLOURS[style_index(part.style)]
         bottoms = [above[place] if part.values[place] >= 0 else below[place] for place in places]
         axes.bar(places, part.values, 0.6, bottom=bottoms, color=colour, label=part.name)
         for place in places:
@@ -61,7 +61,7 @@ def _draw_stacked(axes: Any, chart: StackedChart) -> None:  # noqa: ANN401 - see
             side[place] += part.values[place]
     axes.set_xticks(list(places), chart.bars)
     _label(axes, chart.title, chart.x_label, chart.y_label)
-    axes.legend(frameon=False, fontsize=6)
+    axes.legend(frameon=False, fontsize=6, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.18))
 
 
 def _draw_timeline(axes: Any, chart: TimelineChart) -> None:  # noqa: ANN401 - see _draw
@@ -78,7 +78,7 @@ def _draw_timeline(axes: Any, chart: TimelineChart) -> None:  # noqa: ANN401 - s
     axes.set_yticks(list(range(len(chart.rows))), chart.rows)
     axes.invert_yaxis()
     _label(axes, chart.title, chart.x_label, "")
-    axes.legend(frameon=False, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.22))
+    axes.legend(frameon=False, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.38))
 
 
 def _label(axes: Any, title: str, x_label: str, y_label: str) -> None:  # noqa: ANN401 - see _draw

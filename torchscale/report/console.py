@@ -10,10 +10,13 @@ from rich.table import Table
 
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
+from torchscale.report.profile_console import finding_text
+from torchscale.report.words import batch_words
 from torchscale.schema.record import State
 from torchscale.units import format_bytes, format_percent, format_rate, format_seconds
 
 _STATE_STYLE = {State.OK: "green", State.SKIPPED: "dim", State.INTERRUPTED: "yellow", State.INCOMPLETE: "yellow"}
+_MAX_BOTTLENECKS = 8
 _GRADE_STYLE = {"excellent": "green", "good": "green", "low": "yellow"}
 
 
@@ -31,8 +34,24 @@ def print_results(summary: RunSummary, console: Console) -> None:
         console.print()
         console.print(table)
         console.print()
-    for line in [*_skipped_lines(summary), *_failed_lines(summary), *_flag_lines(summary)]:
+    lines = [*_bottleneck_lines(summary), *_skipped_lines(summary), *_failed_lines(summary), *_flag_lines(summary)]
+    for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _bottleneck_lines(summary: RunSummary) -> list[str]:
+    """The costliest finding of each cell at the largest count; the report has them all."""
+    judged = [(cell, cell.diagnosis) for cell in summary.measured if cell.diagnosis is not None]
+    largest = max((cell.cell.world_size for cell, _ in judged), default=0)
+    told = [
+        f"  {model_title(cell.cell.model)}, {batch_words(cell.cell)}: {finding_text(diagnosis.findings[0])}"
+        for cell, diagnosis in judged
+        if diagnosis.findings and cell.cell.world_size == largest
+    ]
+    if not told:
+        return []
+    more = [f"  … and {len(told) - _MAX_BOTTLENECKS} more in the report"] if len(told) > _MAX_BOTTLENECKS else []
+    return [f"What costs most at {largest} devices:", *told[:_MAX_BOTTLENECKS], *more]
 
 
 def _skipped_lines(summary: RunSummary) -> list[str]:

@@ -36,10 +36,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Column:
-    """A table's column; numbers are set to the right."""
+    """A table's column; numbers are set to the right, and ``prose`` is broken into lines."""
 
     title: str
     numeric: bool = False
+    prose: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,17 @@ class Chart:
 
 @dataclass(frozen=True)
 class Part:
-    """A layer of stacked bars: one value a bar; negative ones go below the axis. ``reference``: what all start from."""
+    """A layer of stacked bars.
+
+    Attributes:
+        name: For the legend.
+        values: One a bar; negative ones go below the axis.
+        style: Number of its colour: equal in all charts; ``None`` for what all start from.
+    """
 
     name: str
     values: tuple[float, ...]
-    reference: bool = False
+    style: int | None = None
 
 
 @dataclass(frozen=True)

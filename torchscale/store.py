@@ -131,6 +131,21 @@ def load_run(directory: Path) -> Run:
     return RunFolder.open(directory).load()
 
 
+def load_profile(directory: Path) -> ProfileAnalysis | None:
+    """The analysis in a directory that is no run folder but holds one recording; ``None`` for any other directory.
+
+    Raises:
+        StoreError: it is there and cannot be read.
+    """
+    path = directory / "analysis.json"
+    if (directory / "experiment.json").exists() or not os.path.lexists(path):
+        return None
+    try:
+        return _read_model(directory, path, ProfileAnalysis)
+    except DamagedFileError as error:
+        raise StoreError(str(error), hint="analyse the recording again: torchscale profile analyze") from error
+
+
 class RunFolder:
     """A run folder on disk. Only :meth:`create` and the methods named as writing write."""
 

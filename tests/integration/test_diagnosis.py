@@ -158,6 +158,12 @@ def test_a_users_own_training_is_recorded_and_ended(program: Program) -> None:
     straggler = next(item for item in json.loads(alone.stdout)["findings"] if item["kind"] == "straggler")
     assert straggler["rank"] == 1
     assert straggler["cost_seconds"] == pytest.approx(0.02, rel=0.25)
+    shown = program.run("report", "--source", "out", "--format", "md", "--output", "-")
+    assert "# Training profile: out" in shown.stdout
+    assert "Straggler: rank 1" in shown.stdout
+    rows = program.run("report", "--source", "out", "--format", "csv")
+    assert rows.returncode == 2
+    assert "no rows for a spreadsheet" in rows.stderr
     again = program.run("profile", "-o", "out", "--", "true")
     assert again.returncode == 2
     assert "holds a recording already" in again.stderr

@@ -19,7 +19,7 @@ from tests.report.test_html_in_browser import ARGUMENTS, CHROMIUM
 from torchscale.analysis.launch_signals import digest_signals
 from torchscale.analysis.results import summarize
 from torchscale.analysis.stalls import analyse
-from torchscale.report.bottlenecks import diagnosis_section, lost_time, profile_section
+from torchscale.report.bottlenecks import diagnosis_section, lost_time, profile_document, profile_section
 from torchscale.report.build import build_document
 from torchscale.report.chart_plotly import chart_json
 from torchscale.report.document import ChartGrid, Document, Section, StackedChart, Table, TimelineChart
@@ -123,6 +123,16 @@ def test_every_format_shows_them() -> None:
     assert "Straggler: rank 1" in flat
     assert "waiting for ranks" in flat  # the legend of the timeline, as text
     assert render_pdf(document) == render_pdf(document)
+
+
+def test_one_recording_is_a_report_of_its_own() -> None:
+    document = profile_document(analyse(training([0.0, 100.0])), "mine")
+    text = render_markdown(document)
+    assert "# Training profile: mine" in text
+    assert "Sync stall time: 5.0 %" in text
+    assert "| all\\_reduce |" in text
+    assert render_html(document).count("<h2") == 1
+    assert render_pdf(document).startswith(b"%PDF")
 
 
 @pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no {CHROMIUM}; `make test` installs it")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -13,6 +14,8 @@ from torchscale.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from torchscale.analysis.results import RunSummary
+    from torchscale.report.document import Document
+    from torchscale.schema.profile import ProfileAnalysis
 
 RESULTS = Path("results")
 
@@ -69,9 +72,6 @@ def generate(source: SourceOption = None, formats: FormatOption = None, output: 
 
 
 def _write_reports(source: Path | None, formats: list[Format] | None, output: str | None) -> None:
-    from torchscale.analysis.results import summarize  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.store import load_run  # noqa: PLC0415
-
     chosen = list(dict.fromkeys(formats or [Format.HTML]))
     if output is not None and len(chosen) > 1:
         raise UsageError(
@@ -79,43 +79,125 @@ def _write_reports(source: Path | None, formats: list[Format] | None, output: st
             hint="leave --output out: each gets its own file",
         )
     directory = source if source is not None else _only_run()
-    with status("Reading the run"):
-        summary = summarize(load_run(directory))
+    content = _read(directory)
     for kind in chosen:
         if kind is Format.TERMINAL:
-            _print_terminal(summary)
+            content.print_terminal()
         else:
-            _write(kind, summary, directory, output)
+            _write(kind, content, directory, output)
 
 
-def _write(kind: Format, summary: RunSummary, directory: Path, output: str | None) -> None:
+class _Content(Protocol):
+    """What is reported: a run, or one recording."""
+
+    def csv(self) -> str:
+        """For spreadsheets."""
+        ...
+
+    def json(self) -> str:
+        """For programs."""
+        ...
+
+    def document(self) -> Document:
+        """For people."""
+        ...
+
+    def print_terminal(self) -> None:
+        """For a quick look."""
+        ...
+
+
+def _read(directory: Path) -> _Content:
+    from torchscale.analysis.results import summarize  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.store import load_profile, load_run  # noqa: PLC0415
+
+    with status("Reading the run"):
+        analysis = load_profile(directory)
+        return _Run(summarize(load_run(directory))) if analysis is None else _Recording(analysis, directory)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run folder."""
+
+    summary: RunSummary
+
+    def csv(self) -> str:
+        from torchscale.report.export import summary_csv  # noqa: PLC0415 - `--help` does not need it
+
+        return summary_csv(self.summary)
+
+    def json(self) -> str:
+        from torchscale.report.export import summary_json  # noqa: PLC0415 - `--help` does not need it
+
+        return summary_json(self.summary)
+
+    def document(self) -> Document:
+        from torchscale.report.build import build_document  # noqa: PLC0415 - `--help` does not need it
+
+        return build_document(self.summary)
+
+    def print_terminal(self) -> None:
+        from torchscale.report.console import print_results  # noqa: PLC0415 - `--help` does not need it
+        from torchscale.report.verdict import verdict  # noqa: PLC0415
+
+        console = result_console()
+        for paragraph in verdict(self.summary):
+            console.print(paragraph, markup=False)
+        print_results(self.summary, console)
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """A directory that `torchscale profile` wrote for a program of the user's."""
+
+    analysis: ProfileAnalysis
+    directory: Path
+
+    def csv(self) -> str:
+        raise UsageError(
+            f"{self.directory} holds a recording, which has no rows for a spreadsheet", hint="use --format json"
+        )
+
+    def json(self) -> str:
+        return self.analysis.model_dump_json(indent=1)
+
+    def document(self) -> Document:
+        from torchscale.report.bottlenecks import profile_document  # noqa: PLC0415 - `--help` does not need it
+
+        return profile_document(self.analysis, self.directory.resolve().name)
+
+    def print_terminal(self) -> None:
+        from torchscale.report.profile_console import print_analysis  # noqa: PLC0415 - `--help` does not need it
+
+        print_analysis(self.analysis, result_console())
+
+
+def _write(kind: Format, content: _Content, directory: Path, output: str | None) -> None:
     from torchscale.store import atomic_write_bytes  # noqa: PLC0415 - `--help` does not need it
 
     if output == "-" and kind is Format.PDF:
         raise UsageError("a PDF does not go to the terminal", hint="name a file with --output")
     with status(f"Writing {kind.value}"):
-        content = _render(kind, summary)
+        rendered = _render(kind, content)
     if output == "-":
-        typer.echo(content.decode(), nl=False)
+        typer.echo(rendered.decode(), nl=False)
         return
     path = Path(output) if output is not None else directory / f"report.{kind.value}"
     if path.is_dir():
         path /= f"report.{kind.value}"
     if not path.parent.is_dir():
         raise OutputError(f"cannot write {path}: {path.parent} is not a directory", hint="create it first")
-    atomic_write_bytes(path, content)
+    atomic_write_bytes(path, rendered)
     note(f"Wrote {path}")
 
 
-def _render(kind: Format, summary: RunSummary) -> bytes:
-    from torchscale.report.build import build_document  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.report.export import summary_csv, summary_json  # noqa: PLC0415
-
+def _render(kind: Format, content: _Content) -> bytes:
     if kind is Format.CSV:
-        return summary_csv(summary).encode()
+        return content.csv().encode()
     if kind is Format.JSON:
-        return (summary_json(summary) + "\n").encode()
-    document = build_document(summary)
+        return (content.json() + "\n").encode()
+    document = content.document()
     if kind is Format.PDF:
         from torchscale.report.pdf import render_pdf  # noqa: PLC0415 - loads system libraries
 
@@ -127,16 +209,6 @@ def _render(kind: Format, summary: RunSummary) -> bytes:
     from torchscale.report.html import render_html  # noqa: PLC0415 - reads plotly's script
 
     return render_html(document).encode()
-
-
-def _print_terminal(summary: RunSummary) -> None:
-    from torchscale.report.console import print_results  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.report.verdict import verdict  # noqa: PLC0415
-
-    console = result_console()
-    for paragraph in verdict(summary):
-        console.print(paragraph, markup=False)
-    print_results(summary, console)
 
 
 def _only_run() -> Path:

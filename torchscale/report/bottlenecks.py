@@ -11,6 +11,7 @@ from torchscale.report.document import (
     Bullets,
     ChartGrid,
     Column,
+    Document,
     Paragraph,
     Part,
     Section,
@@ -23,13 +24,14 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.profile_console import finding_text, stall_line
-from torchscale.report.words import batch_words, chart_name, device_noun, panels
+from torchscale.report.words import batch_words, chart_name, device_noun, panels, plural
 from torchscale.schema.finding import Confidence, Diagnosis, Finding
 from torchscale.schema.profile import ProfileAnalysis, RankBreakdown
-from torchscale.units import format_percent, format_seconds
+from torchscale.units import format_bytes, format_percent, format_seconds
 
 MAX_PANELS = 12
 MAX_PROFILES = 12
+_MAX_ROWS = 20
 _DRAWN_SHARE = 0.001
 """A part below this share of the step would be a line nobody sees; the table has it."""
 _PARTS = (
@@ -186,6 +188,73 @@ def profile_section(summary: RunSummary) -> Section:
     if len(profiled) > MAX_PROFILES:
         blocks.append(Paragraph(f"The first {MAX_PROFILES} of {len(profiled)} profiles are shown."))
     return Section("Profiles", "profiles", tuple(blocks))
+
+
+def profile_document(analysis: ProfileAnalysis, name: str) -> Document:
+    """The report of a recording that belongs to no benchmark: a user's own training, or what others sent."""
+    blocks = profile_blocks(analysis, shortened(name))
+    collectives = _collectives(analysis)
+    if collectives is not None:
+        blocks.append(collectives)
+    kernels = _kernels(analysis)
+    if kernels is not None:
+        blocks.append(kernels)
+    blocks += _abstentions(Diagnosis(abstentions=analysis.abstentions))
+    notes = tuple(shortened(note) for note in analysis.notes)
+    sections = [Section("Recording", "recording", tuple(blocks))]
+    if notes:
+        sections.append(Section("Notes", "notes", (Bullets(notes),)))
+    costly = analysis.findings[0] if analysis.findings else None
+    return Document(
+        title=f"Training profile: {shortened(name)}",
+        subtitle=f"{plural(analysis.world_size, 'rank')} · {analysis.recorder}",
+        verdict=(
+            f"{stall_line(analysis)}.",
+            f"What costs most: {shortened(finding_text(costly))}." if costly else "Found no bottleneck.",
+        ),
+        key_figures=(),
+        sections=tuple(sections),
+    )
+
+
+def _collectives(analysis: ProfileAnalysis) -> Table | None:
+    if not analysis.collectives:
+        return None
+    dash = Value("–", None, Tone.DIM)
+    rows = []
+    for item in analysis.collectives[:_MAX_ROWS]:
+        last = dash
+        if item.last_rank is not None and item.last_percent is not None:
+            last = Value(f"rank {item.last_rank} ({format_percent(item.last_percent / 100, 0)})", item.last_percent)
+        times = (item.mean_seconds, item.wait_seconds, item.transfer_seconds)
+        rows.append(
+            (
+                Value(shortened(item.op)),
+                dash if item.payload_bytes is None else Value(format_bytes(item.payload_bytes), item.payload_bytes),
+                Value(f"{item.count:,}", item.count),
+                *(dash if time is None else Value(format_seconds(time), time) for time in times),
+                last,
+            )
+        )
+    headings = ("size", "count", "time", "wait", "transfer", "last")
+    columns = (Column("operation"), *(Column(heading, True) for heading in headings))
+    return Table("Collectives, mean over ranks", columns, tuple(rows))
+
+
+def _kernels(analysis: ProfileAnalysis) -> Table | None:
+    if not analysis.kernels:
+        return None
+    rows = tuple(
+        (
+            Value(shortened(kernel.name)),
+            Value(f"{kernel.count:,}", kernel.count),
+            Value(format_seconds(kernel.seconds), kernel.seconds),
+            Value(format_percent(kernel.percent_of_compute / 100), kernel.percent_of_compute),
+        )
+        for kernel in analysis.kernels
+    )
+    columns = (Column("kernel or operator", prose=True), *(Column(name, True) for name in ("count", "time", "share")))
+    return Table("Costliest kernels or operators, summed over ranks", columns, rows)
 
 
 def profile_blocks(analysis: ProfileAnalysis, title: str) -> list[Block]:

@@ -40,6 +40,9 @@ def events() -> list[dict[str, Any]]:
     found.append(kernel("ncclDevKernel_Generic(x)", 700.0, 50.0, stream=9, **arguments))
     found.append({"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "python"}})
     found.append({"ph": "s", "cat": "ac2g", "id": 3, "pid": 10, "tid": 1, "ts": 1.0, "name": "ac2g"})
+    for allocated in (100, 900, 300):
+        memory = {"Total Allocated": allocated, "Device Type": 1, "Device Id": 0, "Bytes": 8}
+        found.append({"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": 5.0, "args": memory})
     copy = kernel("Memcpy HtoD (Pageable -> Device)", 800.0, 3.0)
     return [*found, {**copy, "cat": "gpu_memcpy"}, host("cpu_op", "aten::_local_scalar_dense", 850.0, 2.0)]
 
@@ -58,6 +61,7 @@ def test_what_it_tells() -> None:
     one = trace.collectives
     assert (len(one), one.ops[one.op[0]], one.payload_bytes[0], one.sequence[0]) == (1, "all_reduce", 2000, 17)
     assert one.start[0] == BASE_NS + 700_000
+    assert trace.peak_memory_bytes == 900
 
 
 @pytest.mark.parametrize("piece", [300, 400, 777, 4096])

@@ -51,6 +51,7 @@ def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdow
         idle=_idle(rank),
         charge_percent=None if view is None or not view.charge.sum() else float(view.shares[column]) * 100,
         arrives_late_seconds=late,
+        peak_memory_bytes=rank.trace.peak_memory_bytes,
     )
 
 

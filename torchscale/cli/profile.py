@@ -310,6 +310,8 @@ def _profile_program(
     adopt_orphans()
     with stop_on_signals() as stop:
         recording = record_program(run, request, choice.nsys, stop)
+        if stop.asked and recording.files:
+            note(f"Interrupted; what was recorded is kept: torchscale profile analyze {directory}")
         _leave_if_interrupted(stop)
     return analyse_recording(directory, recording)
 

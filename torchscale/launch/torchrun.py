@@ -208,7 +208,7 @@ class _ProgressReader:
 def _dump_stacks(torchrun_pid: int) -> None:
     """Ask every rank for its Python stacks (they go to its stderr log), so that a hang can be located."""
     try:
-        ranks = psutil.Process(torchrun_pid).children()
+        ranks = psutil.Process(torchrun_pid).children(recursive=True)  # a profiler may stand between
     except psutil.Error:
         return
     for rank in ranks:

@@ -80,6 +80,9 @@ def _ranks_table(analysis: ProfileAnalysis) -> Table:
     for heading in ("rank", "compute", "sync stall", "transfer", "host-bound", "input", "other idle", "overlap"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("last of waiting", justify="right")
+    with_memory = any(rank.peak_memory_bytes is not None for rank in analysis.per_rank)
+    if with_memory:
+        table.add_column("peak memory", justify="right", no_wrap=True)
     for rank in analysis.per_rank:
         window = rank.window_seconds
         parts = (
@@ -95,6 +98,7 @@ def _ranks_table(analysis: ProfileAnalysis) -> Table:
             *(_DASH if part is None else format_percent(part / window) for part in parts),
             _DASH if rank.overlap is None else format_percent(rank.overlap, 0),
             _DASH if rank.charge_percent is None else format_percent(rank.charge_percent / 100, 0),
+            *([_DASH if rank.peak_memory_bytes is None else format_bytes(rank.peak_memory_bytes)] * with_memory),
         )
     return table
 

@@ -63,6 +63,7 @@ class RankBreakdown(Frozen):
         copy_seconds: Union of its copies, device traces alone.
         idle: The rest, split.
         charge_percent: Share of all waiting for which it was the last to arrive; ``None`` without waiting.
+        peak_memory_bytes: Most that was allocated at once; ``None`` unless allocations were recorded.
         arrives_late_seconds: Mean by which it comes after the first rank, over collectives.
     """
 
@@ -80,6 +81,7 @@ class RankBreakdown(Frozen):
     idle: Idle
     charge_percent: float | None = None
     arrives_late_seconds: float | None = None
+    peak_memory_bytes: int | None = None
 
 
 class CollectiveSummary(Frozen):

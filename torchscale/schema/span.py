@@ -133,6 +133,7 @@ class RankTrace:
         world_size: ``None`` where the trace does not say.
         source: The file it came from.
         names: What ``spans.name`` points into.
+        peak_memory_bytes: Most that was allocated on the rank's device at once; ``None`` where it was not recorded.
     """
 
     rank: int
@@ -146,6 +147,7 @@ class RankTrace:
     spans: Spans
     collectives: Collectives
     steps: Steps
+    peak_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)

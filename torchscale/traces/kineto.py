@@ -64,6 +64,8 @@ class _Args(msgspec.Struct, gc=False):
     group: str = msgspec.field(name="Process Group Name", default="")
     sequence: int = msgspec.field(name="Seq", default=-1)
     collective: str = msgspec.field(name="Collective name", default="")
+    allocated: int = msgspec.field(name="Total Allocated", default=-1)
+    device_type: int = msgspec.field(name="Device Type", default=-1)
     shapes: msgspec.Raw = msgspec.field(name="Input Dims", default_factory=msgspec.Raw)
     types: msgspec.Raw = msgspec.field(name="Input type", default_factory=msgspec.Raw)
 
@@ -229,6 +231,9 @@ class _Class:
     special: str = ""
 
 
+_MEMORY = "[memory]"
+_CPU, _CUDA = 0, 1
+"""Device types as torch numbers them."""
 _USELESS = -1
 _SPECIAL = 1 << 30
 
@@ -248,6 +253,7 @@ class _Builder:
         self._completions: list[tuple[float, float, str, _Args]] = []
         self._kernels: list[tuple[float, float, str, _Args, int]] = []
         self._lanes: dict[str, int] = {}
+        self._peaks: dict[int, int] = {}
         self._pid = 0
         self._on_device = False
 
@@ -288,7 +294,10 @@ class _Builder:
     def _code(self, phase: str, category: str, name: str) -> int:
         """The number of the class that events of this phase, category and name are of: those of no use below 0, those
         that are kept whole from ``_SPECIAL`` on."""
-        found = self._classify(category, name) if phase == "X" else _Class()
+        if phase == "i" and name == _MEMORY:
+            found = _Class(special="memory")
+        else:
+            found = self._classify(category, name) if phase == "X" else _Class()
         if found.special:
             self._specials.append(found.special)
             return _SPECIAL + len(self._specials) - 1
@@ -331,6 +340,8 @@ class _Builder:
         args = event.args or _NO_ARGS
         if special == "nccl":
             self._kernels.append((event.ts, event.dur, event.name, args, self._lane(event.tid)))
+        elif special == "memory":
+            self._peaks[args.device_type] = max(self._peaks.get(args.device_type, -1), args.allocated)
         elif special == "arrival":
             self._arrivals.append((event.ts, op_of(event.name), args, self._lane(event.tid)))
         elif special == "gloo":
@@ -368,6 +379,7 @@ class _Builder:
             names=self._names.names,
             spans=spans,
             collectives=self._collectives(base),
+            peak_memory_bytes=self._peaks.get(_CUDA if self._on_device else _CPU),
             steps=make_steps([(*_interval(ts, dur, base), number) for ts, dur, number in self._steps]),
         )
 

@@ -88,7 +88,8 @@ class Trainer:
         self.watch: ExchangeWatch | None = None
         # A mark of the strict clock would stop the device in the middle of the backward pass.
         if self._parallel.gradients_first and not cell.measurement.sync_cuda:
-            self.watch = ExchangeWatch(self.module, self._mark)
+            # A compiler would trace a hook of the forward pass; buffers are then sent within it, unmarked.
+            self.watch = ExchangeWatch(self.module, self._mark, buffers=not cell.compile)
             self.watch.start()
         self._steps_done = 0
         self.last_step_seconds = math.inf
@@ -213,16 +214,16 @@ class ExchangeWatch:
     it costs one call a step. The order of gradients is the order of the model's graph, equal in every step.
     """
 
-    def __init__(self, module: nn.Module, mark: Callable[[Phase], None]) -> None:
+    def __init__(self, module: nn.Module, mark: Callable[[Phase], None], *, buffers: bool) -> None:
         self._module, self._mark = module, mark
         self._last: nn.Parameter | None = None
-        self.watched = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        self._has_buffers = next(module.buffers(), None) is not None
+        self._watched = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._has_buffers = buffers and next(module.buffers(), None) is not None
         self._handles: list[RemovableHandle] = []
 
     def start(self) -> None:
         """Mark from now on."""
-        for parameter in self.watched:
+        for parameter in self._watched:
             handle = parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
             self._handles.append(handle)
         if self._has_buffers:
@@ -237,7 +238,7 @@ class ExchangeWatch:
     def settle(self) -> None:
         """From now on watch the last parameter only."""
         self.stop()
-        self.watched = [] if self._last is None else [self._last]
+        self._watched = [] if self._last is None else [self._last]
         self.start()
 
     def _note(self, parameter: Tensor) -> None:

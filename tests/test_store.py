@@ -12,8 +12,9 @@ import pytest
 from tests.factories import cells, experiment, experiment_file, launch_record
 from torchscale.errors import OutputError, StoreError
 from torchscale.schema.experiment import PlannedCell
+from torchscale.schema.profile import ProfileAnalysis, Window, WindowKind
 from torchscale.schema.run import Run
-from torchscale.store import RunFolder, atomic_write_text, load_run, locked_folder
+from torchscale.store import RunFolder, atomic_write_text, load_profile, load_run, locked_folder
 
 
 def folder_with(path: Path, **content: object) -> RunFolder:
@@ -273,3 +274,76 @@ for number in itertools.count():
         assert len(content) == 500_000
         assert len(set(content)) == 1
         (tmp_path / "file").unlink()
+
+
+def profile_of(folder: RunFolder, number: int = 0, stall: float = 12.5) -> Path:
+    """A recording of the first cell, analysed."""
+    directory = folder.begin_profile(folder.experiment.plan[number].cell)
+    window = Window(kind=WindowKind.STEPS, steps=20, seconds=1.0)
+    analysis = ProfileAnalysis(
+        recorder="nsys",
+        sources=("x.sqlite",),
+        world_size=2,
+        sync_stall_percent=stall,
+        window=window,
+        step_seconds=0.05,
+        per_rank=(),
+        collectives=(),
+        kernels=(),
+        findings=(),
+        abstentions=(),
+    )
+    atomic_write_text(directory / "analysis.json", analysis.model_dump_json())
+    return directory
+
+
+def test_the_last_profile_of_a_cell_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    cell = folder.experiment.plan[0].cell
+    assert not folder.has_profile(cell)
+    first, second = profile_of(folder), profile_of(folder, stall=3.0)
+    assert (first.name, second.name) == ("profile-0", "profile-1")
+    third = folder.begin_profile(cell)  # a recording that failed leaves no analysis
+    assert third.name == "profile-2"
+    loaded = load_run(tmp_path / "run")
+    assert loaded.cells[0].profile is not None
+    assert loaded.cells[0].profile.sync_stall_percent == 3.0
+    assert loaded.cells[1].profile is None
+    (second / "analysis.json").write_text("{")
+    damaged = load_run(tmp_path / "run")
+    assert damaged.cells[0].profile is None
+    assert "profile-1/analysis.json" in damaged.problems[0]
+    assert damaged.cells[0].launches == loaded.cells[0].launches
+
+
+def test_a_profile_joins_a_folder_of_another_experiment(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    other = cells(models="tiny-gpt2")[0]
+    described = experiment_file(experiment(models="tiny-gpt2"), [PlannedCell(cell=other)])
+    joined = RunFolder.join(tmp_path / "run", described, other)
+    assert [entry.cell.id for entry in joined.experiment.plan][:-1] == [
+        entry.cell.id for entry in folder.experiment.plan
+    ]
+    assert joined.experiment.plan[-1].skip_reason == "profiled, not measured"
+    assert joined.experiment.config == folder.experiment.config
+    profile_of(joined, -1)
+    again = RunFolder.join(tmp_path / "run", described, other)
+    assert len(again.experiment.plan) == len(joined.experiment.plan)
+    # The sweep that is resumed keeps what was profiled in its folder.
+    resumed = folder_with(tmp_path / "run")
+    assert other.id in {entry.cell.id for entry in resumed.experiment.plan}
+
+    alone = RunFolder.join(tmp_path / "new", described, other)
+    assert [entry.skip_reason for entry in alone.experiment.plan] == ["profiled, not measured"]
+
+
+def test_a_directory_with_one_recording_is_told_from_a_run_folder(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    directory = profile_of(folder)
+    found = load_profile(directory)
+    assert found is not None
+    assert found.sync_stall_percent == 12.5
+    assert load_profile(tmp_path / "run") is None
+    (directory / "analysis.json").write_text("{}")
+    with pytest.raises(StoreError, match="Field required"):
+        load_profile(directory)

@@ -146,3 +146,59 @@ def test_a_lost_reduction_is_seen_even_where_fp16_skips_the_first_step(tmp_path:
     assert [record.parameters_equal for record in records] == [False, False]
     assert [record.parameters_changed for record in records] == [True, True]
     assert records[0].parameters_differing == records[1].parameters_differing
+
+
+SIGNALS = """
+import os, sys, json, time
+import torch
+from torchscale.schema.cell import LaunchTask
+from torchscale.worker.measure.link import measure_link
+from torchscale.worker.ranks import joined_ranks
+from torchscale.worker.trainer import Trainer
+
+task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
+torch.set_num_threads(1)
+with joined_ranks(task) as ranks:
+    trainer = Trainer(task.cell, ranks)
+    first = trainer.run_batch(1)
+    steps = trainer.run_batch(6).samples
+    before = [parameter.detach().clone() for parameter in trainer.module.parameters()]
+    window = trainer.run_alone(4)
+    watched = trainer.watch._watched
+    names = [name for name, parameter in trainer.module.named_parameters() if parameter is watched[0]]
+    link = measure_link(trainer.bucket_bytes, ranks)
+    if ranks.rank == 0:
+        with open(sys.argv[2], "w") as file:
+            json.dump({
+                "syncs": [[s.exposed_sync, s.buffer_sync, s.seconds, s.own + s.data_wait] for s in steps],
+                "first": first.samples[0].exposed_sync,
+                "window": list(window.seconds), "wall": window.wall_seconds, "watched": names,
+                "buckets": trainer.bucket_bytes, "link": link.model_dump(),
+                "steps_after": trainer.run_batch(1).samples[0].step,
+            }, file)
+    else:
+        trainer.run_batch(1)
+    ranks.align()
+    trainer.close()
+os._exit(0)
+"""
+
+
+def test_exchange_is_marked_apart_and_windows_exchange_nothing(tmp_path: Path) -> None:
+    cell = cells(models="tiny-resnet", batch_sizes=2, gpu_counts=2)[0]
+    torchrun(tmp_path, SIGNALS, cell, "out.json")
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["first"] >= 0
+    for sync, buffers, seconds, rest in found["syncs"]:
+        assert sync > 0
+        assert buffers > 0  # batch norm's statistics are sent before the forward pass
+        assert sync + buffers + rest == pytest.approx(seconds, rel=1e-9)
+    assert len(found["watched"]) == 1
+    assert found["watched"][0].split(".")[0] not in ("classifier", "head")  # gradients come from the last layer first
+    assert len(found["window"]) == 4
+    assert 0 < sum(found["window"]) < found["wall"]
+    assert sum(found["buckets"]) == found["link"]["payload_bytes"]
+    assert found["link"]["as_bucketed_seconds"] > 0
+    assert found["link"]["interface"] == "lo"
+    assert found["link"]["rated_bytes_per_second"] is None
+    assert found["steps_after"] == 1 + 6 + 1  # passes without exchange are no steps

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from torchscale.schema.probe import NodeFacts
-from torchscale.worker.probe_gpu import driver_facts
+from torchscale.worker.probe_gpu import driver_facts, throttle_reasons_of
 from torchscale.worker.probe_host import disk_facts, has_importer, host_facts, nvidia_devices, rdma_ports
 
 
@@ -76,6 +76,25 @@ def test_a_driver_that_answers() -> None:
     assert first.foreign_processes == (f"{2**22 + 1} (of another container or user)",)
     assert (first.nvlinks_active, first.pcie_width, first.memory_used_bytes, first.ecc_enabled) == (2, 8, 7, True)
     assert (facts.pairs[0].p2p, facts.pairs[0].path) == (False, "system")
+
+
+def test_reasons_for_lowered_clocks_by_uuid() -> None:
+    asked: list[str] = []
+
+    def by_uuid(uuid: str) -> int:
+        asked.append(uuid)
+        return 0
+
+    nvml = fake_nvml(nvmlDeviceGetHandleByUUID=by_uuid)
+    assert throttle_reasons_of("1b3f", nvml) == ("hardware thermal slowdown", "power brake")
+    assert throttle_reasons_of("GPU-1b3f", nvml) == ("hardware thermal slowdown", "power brake")
+    assert asked == ["GPU-1b3f", "GPU-1b3f"]
+    assert throttle_reasons_of("1b3f", fake_nvml(nvmlDeviceGetHandleByUUID=lambda _: 1)) is None
+
+    def fail() -> None:
+        raise NVMLError("Driver Not Loaded", 9)
+
+    assert throttle_reasons_of("1b3f", fake_nvml(nvmlInit=fail)) is None
 
 
 def test_what_a_gpu_does_not_answer_is_absent() -> None:

@@ -289,7 +289,7 @@ def _profile_program(
         choice = choose_tool(tool.value, None)
     _tell(choice)
     _make(directory)
-    if (directory / "recording.json").exists():
+    if (directory / "recording.json").exists() or any(directory.glob("recorded-rank-*.json")):
         raise UsageError(f"{directory} holds a recording already", hint="name another --output-dir")
     request = RecordRequest(
         tool=choice.tool,

@@ -204,7 +204,8 @@ def _judge_program(
 def _nsys_files(nsys: Nsys, directory: Path, exit_code: int | None) -> tuple[State, str, tuple[str, ...]]:
     """Report and export; what fails is the reason, and what was recorded stays."""
     try:
-        report = require_report(directory / OUTPUT_NAME, exit_code, tail(directory / "torchrun.log"))
+        said = tail(directory / "torchrun.log") or tail(directory / "output.log")
+        report = require_report(directory / OUTPUT_NAME, exit_code, said)
     except MachineError as error:
         return State.CRASHED, f"{error.message} ({error.hint})", ()
     try:

@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.text import Text
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
+TRAINING = Path(__file__).resolve().parent.parent / "tests" / "integration" / "models" / "user_training.py"
+"""A training loop with the one line of torchscale, whose second rank is 20 ms late."""
 WIDTH = 120
 MISTAKES = """\
 experiment_name: ../scaling
@@ -58,6 +60,14 @@ def main() -> None:
             "terminal",
             shown="report --source results/demo --format terminal",
         )
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        draw(
+            "profile",
+            place,
+            *("profile", "--duration", "3s", "--tool", "kineto", "--output-dir", "out", "--"),
+            *(*torchrun, str(TRAINING), "0.02", "100000"),
+            shown="profile --duration 3s -- torchrun --nproc-per-node 2 train.py",
+        )
     photograph(run / "report.html")
 
 
@@ -79,13 +89,14 @@ def draw(name: str, directory: Path, *arguments: str, shown: str | None = None) 
 
 
 def photograph(page: Path) -> None:
-    """The top of the HTML report as ``report.png``."""
+    """The top of the HTML report as ``report.png``, and where the time goes as ``lost.png``."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM_ARGUMENTS)
         view = browser.new_page(viewport={"width": 1280, "height": 1150})
         view.goto(page.as_uri())
         view.wait_for_selector(".plot .main-svg")
         view.screenshot(path=str(PICTURES / "report.png"))
+        view.locator("section[aria-labelledby=lost] .charts").screenshot(path=str(PICTURES / "lost.png"))
         browser.close()
 
 

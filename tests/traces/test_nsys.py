@@ -176,3 +176,16 @@ def test_a_real_export_of_two_h100(tmp_path: Path) -> None:
     assert all(finding.rank is None for finding in analysis.findings)
     single = analyse(read_recordings([SHARED / "data" / "nsys" / "1gpu_2026.sqlite"]))
     assert single.sync_stall_percent is None
+
+
+def test_an_export_that_does_not_tell_the_memory_of_copies_makes_its_rule_abstain(tmp_path: Path) -> None:
+    export = two_ranks()
+    for pid in (1, 2):
+        export.add(
+            "CUPTI_ACTIVITY_KIND_MEMCPY",
+            start=0, end=5, streamId=7, correlationId=0, globalPid=pid * PID_UNIT, bytes=4, copyKind=1,
+        )  # fmt: skip
+    analysis = analyse(read_recordings([export.write(tmp_path / "run.sqlite")]))
+    abstained = {item.kind.value: item.reason for item in analysis.abstentions}
+    assert "the memory that copies go from and to" in abstained["pageable_copies"]
+    assert "values read back" in abstained["host_sync"]  # nsys knows no operators

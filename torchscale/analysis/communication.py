@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _FULL = {"all_reduce": 2.0}
 _PARTIAL = {"all_gather", "reduce_scatter", "all_to_all"}
-_WHOLE = {"broadcast", "reduce", "send_recv", "send", "recv"}
+_WHOLE = {"broadcast", "reduce", "send_recv"}
 
 
 def bus_factor(op: str, ranks: int) -> float | None:

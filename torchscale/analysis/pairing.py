@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from torchscale.schema.span import RankTrace, Trace
 
-_ROOTED = {"broadcast", "reduce", "send_recv", "send", "recv", "gather", "scatter"}
+_ROOTED = {"broadcast", "reduce", "send_recv", "gather", "scatter"}
 _SAME_HOST_SPREAD_NS = 100_000
 _BETWEEN_HOSTS_SPREAD_NS = 5_000_000
 _RELATIVE_SPREAD = 0.10
@@ -150,7 +150,8 @@ def _keys(rank: RankTrace) -> dict[tuple[str, str, int, int], int]:
         group, op = collectives.groups[collectives.group[place]], collectives.ops[collectives.op[place]]
         size = int(collectives.payload_bytes[place])
         if numbered[group]:
-            key = (group, "", -1, int(collectives.sequence[place]))
+            # Point-to-point operations are numbered apart.
+            key = (group, op if op == "send_recv" else "", -1, int(collectives.sequence[place]))
             while key in found:  # one number, several kernels
                 key = (group, key[1] + "+", -1, key[3])
         else:

@@ -54,10 +54,10 @@ def trace_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool)
         bucket_bytes=_buckets(ranks[0], steps),
         pauses=rare_long_steps(lengths - out, _collection_seconds(ranks, steps)),
         host_bound=_mean_host_bound(host, ranks, begin, finish),
-        readbacks=_readbacks(ranks, steps) if on_device and steps else None,
+        readbacks=_readbacks(ranks, steps) if on_device and steps and _tells_operators(ranks) else None,
         readback_wait=_readback_wait(ranks, steps) if on_device and steps else None,
         on_device=on_device,
-        pageable=_pageable(ranks) * NS / max(1, len(begin[0])) if on_device else None,
+        pageable=_pageable(ranks) * NS / max(1, len(begin[0])) if on_device and _tells_memory(ranks) else None,
         trusted=trusted,
     )
 
@@ -104,6 +104,17 @@ def _collection_seconds(ranks: list[RankWindow], steps: int) -> float | None:
         if pauses.any():
             lengths.append(Cover(spans.start[pauses], spans.end[pauses]).clipped(rank.start, rank.end).length)
     return max(lengths) * NS / steps if lengths and steps else None
+
+
+def _tells_operators(ranks: list[RankWindow]) -> bool:
+    """nsys knows no operators, so that it sees no value read back."""
+    return any(rank.trace.spans.of(SpanKind.OPERATOR, SpanKind.READBACK).any() for rank in ranks)
+
+
+def _tells_memory(ranks: list[RankWindow]) -> bool:
+    """Whether copies say what memory they use; where there are none, there is nothing to say."""
+    copies = [rank.trace.spans.detail[rank.trace.spans.of(SpanKind.COPY)] for rank in ranks]
+    return not any(len(details) for details in copies) or any(bool(details.any()) for details in copies)
 
 
 def _readbacks(ranks: list[RankWindow], steps: int) -> float:

@@ -16,8 +16,8 @@ _NCCL_OPS = (
     ("gather", "gather"),
     ("scatter", "scatter"),
     ("reduce", "reduce"),
-    ("send", "send"),
-    ("recv", "recv"),
+    ("send", "send_recv"),
+    ("recv", "send_recv"),
     ("barrier", "barrier"),
 )
 
@@ -25,7 +25,7 @@ _NCCL_OPS = (
 def op_of(name: str) -> str:
     """The collective that a kernel, a call or an annotation stands for: ``ncclDevKernel_AllReduce_…`` → ``all_reduce``.
 
-    What is not known keeps its own name.
+    A send here is a receive there: both are ``send_recv``. What is not known keeps its own name.
     """
     flat = name.lower().replace("_", "")
     for sign, op in _NCCL_OPS:

@@ -329,12 +329,12 @@ def _renumber(identifiers: NDArray[np.int64], numbers: dict[int, int]) -> NDArra
 
 
 def _copy_details(kinds: NDArray[np.int64]) -> NDArray[np.int8]:
-    """From columns copyKind, srcKind, dstKind."""
+    """From columns copyKind, srcKind, dstKind; what memory a copy uses is left open where the export does not say."""
     copy, source, target = kinds[:, 0], kinds[:, 1], kinds[:, 2]
     detail = np.full(len(kinds), CopyKind.OTHER, dtype=np.int8)
-    detail[copy == 1] = CopyKind.HOST_TO_DEVICE
+    detail[(copy == 1) & (source >= 0)] = CopyKind.HOST_TO_DEVICE
     detail[(copy == 1) & (source == _PAGEABLE)] = CopyKind.HOST_TO_DEVICE_PAGEABLE
-    detail[copy == 2] = CopyKind.DEVICE_TO_HOST
+    detail[(copy == 2) & (target >= 0)] = CopyKind.DEVICE_TO_HOST
     detail[(copy == 2) & (target == _PAGEABLE)] = CopyKind.DEVICE_TO_HOST_PAGEABLE
     return detail
 

@@ -7,7 +7,8 @@ import numpy as np
 from torchscale.analysis.diagnosis import diagnose
 from torchscale.analysis.pairing import Paired, clock_offsets, pair
 from torchscale.analysis.rank_window import NS, RankWindow, WindowChoice, choose_window, rank_window, step_periods
-from torchscale.analysis.trace_signals import MIN_COMPARED, trace_signals
+from torchscale.analysis.rule import MIN_COMPARED
+from torchscale.analysis.trace_signals import trace_signals
 from torchscale.analysis.trace_summary import breakdown, collective_summaries, kernel_summaries, worst_step
 from torchscale.analysis.waits import Waits, in_windows
 from torchscale.errors import TraceError

@@ -7,12 +7,10 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.intervals import Cover
 from torchscale.analysis.rank_window import NS, RankWindow
+from torchscale.analysis.rule import MIN_COMPARED
 from torchscale.analysis.signals import Origin, Signals, rare_long_steps
 from torchscale.analysis.waits import Waits
 from torchscale.schema.span import CopyKind, SpanKind
-
-MIN_COMPARED = 20
-"""Collectives or steps below which a share of them is a coin flip."""
 
 
 def trace_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool) -> Signals:

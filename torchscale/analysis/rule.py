@@ -1,0 +1,50 @@
+"""What the rules of the diagnosis share: their form, their limits, and a few lines of arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchscale.analysis.signals import Matrix, Series, Signals
+from torchscale.schema.finding import Finding, FindingKind
+
+MIN_COMPARED = 20
+"""Steps or collectives below which a share of them is a coin flip."""
+MIN_SAMPLES = 3
+COST_FLOOR = 0.02
+"""A share of the step below which nothing is called a bottleneck."""
+
+Judgement = Finding | str | None
+"""A finding; why the rule does not judge; or nothing found."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: what it finds, the signals it needs, how it judges given what was found before it."""
+
+    kind: FindingKind
+    needs: tuple[str, ...]
+    judge: Callable[[Signals, tuple[Finding, ...]], Judgement]
+
+
+def cannot_name(signals: Signals) -> str | None:
+    """Why no rank may be blamed, or ``None``."""
+    if len(signals.ranks) < 2:
+        return "one rank alone"
+    if not signals.trusted:
+        return "the recording is too short or its ranks cannot be compared with confidence"
+    if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:
+        return f"fewer than {MIN_COMPARED} steps or collectives"
+    return None
+
+
+def median_of_others(values: Matrix, row: int) -> Series:
+    """Per sample, the median over all rows but one."""
+    return np.asarray(np.median(np.delete(values, row, axis=0), axis=0))
+
+
+def percent(seconds: float, signals: Signals) -> float:
+    """A share of the step."""
+    return seconds / signals.step_seconds * 100

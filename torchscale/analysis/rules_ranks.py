@@ -1,0 +1,236 @@
+"""Rules about ranks that wait for one another or for data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchscale.analysis.rule import (
+    COST_FLOOR,
+    MIN_COMPARED,
+    MIN_SAMPLES,
+    Judgement,
+    cannot_name,
+    median_of_others,
+    percent,
+)
+from torchscale.analysis.signals import Origin, Series, Signals
+from torchscale.analysis.stats import mean_interval
+from torchscale.schema.finding import Confidence, Finding, FindingKind
+from torchscale.units import format_percent, format_seconds
+
+OWN_EXCESS = 0.03
+CHARGE_FLOOR = 0.5
+STEADY_SHARE = 0.5
+IMBALANCE_FLOOR = 0.12
+INPUT_FLOOR = 0.05
+PAUSE_FLOOR = 0.03
+
+
+def input_pipeline(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
+    """Waits for data, on every rank or on one that the others wait for."""
+    del found
+    data = signals.data_wait
+    assert data is not None  # noqa: S101 - in `needs`
+    means = data.mean(axis=1)
+    advice = "give the loader more workers, prefetch and pin; keep decoding and augmentation off the training process"
+    everyone = float(means.min())
+    if len(data) > 1 and signals.trusted and data.shape[1] >= MIN_SAMPLES and signals.steps >= MIN_COMPARED:
+        row = int(means.argmax())
+        mean, half = mean_interval((data[row] - median_of_others(data, row)).tolist())
+        alone = mean > max(OWN_EXCESS * signals.step_seconds, everyone) and half is not None and mean - half > 0
+        if alone:
+            rank = signals.ranks[row]
+            return Finding(
+                kind=FindingKind.INPUT_PIPELINE,
+                rank=rank,
+                cost_percent=percent(mean, signals),
+                cost_seconds=mean,
+                confidence=Confidence.HIGH,
+                summary=f"rank {rank} waits {format_seconds(float(means[row]))} a step for data, the others "
+                f"{format_seconds(float(np.median(np.delete(means, row))))}; all wait for it",
+                evidence=(f"{format_seconds(mean)} ± {format_seconds(half or 0.0)} more, over {signals.steps} steps",),
+                advice=f"look at rank {rank}'s storage, its shard and its loader's cores; {advice}",
+            )
+    if everyone < INPUT_FLOOR * signals.step_seconds:
+        return None
+    return Finding(
+        kind=FindingKind.INPUT_PIPELINE,
+        cost_percent=percent(everyone, signals),
+        cost_seconds=everyone,
+        confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
+        summary=f"every rank waits at least {format_seconds(everyone)} a step for data",
+        evidence=(f"mean wait by rank: {', '.join(format_seconds(float(value)) for value in means[:16])}",),
+        advice=advice,
+    )
+
+
+def straggler(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
+    """Over 20 collectives or steps: waits of ≥ 2 % of the step, own time ≥ 3 % above the median of the others with an
+    interval that excludes 0, and with more than two ranks half of the charge. Then whether that can be trusted."""
+    own, wait, charge = signals.own, signals.wait, signals.charge
+    assert own is not None and wait is not None and charge is not None  # noqa: S101 - in `needs`
+    if (refusal := cannot_name(signals)) is not None:
+        return refusal
+    if own.shape[1] < MIN_SAMPLES:
+        return "too few samples of each rank's own time"
+    row = int(np.argmax(own.mean(axis=1)))
+    others = median_of_others(own, row)
+    excess, typical = own[row] - others, float(np.mean(others))
+    mean, half = mean_interval(excess.tolist())
+    caused = float(charge[row] * wait.mean(axis=1).sum() / (len(own) - 1))
+    late_data = sum(item.cost_seconds for item in found if item.rank == signals.ranks[row])
+    cost = min(mean, caused)  # what it is late for another reason is that reason's
+    slow = half is not None and mean >= OWN_EXCESS * typical and mean > half
+    waited_for = cost >= COST_FLOOR * signals.step_seconds and (len(own) == 2 or charge[row] >= CHARGE_FLOOR)
+    if not slow or not waited_for or mean < 0.5 * late_data:
+        return None
+    if (doubt := _doubt(signals, row, excess)) is not None:
+        return doubt
+    rank, share = signals.ranks[row], format_percent(float(charge[row]), 0)
+    return Finding(
+        kind=FindingKind.STRAGGLER,
+        rank=rank,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.HIGH,
+        summary=f"rank {rank} arrives {format_seconds(mean)} late at the gradient exchange ({share} of waits); "
+        f"its own work takes {format_percent(mean / typical, 0)} longer than the others'",
+        evidence=(
+            f"own time {format_seconds(float(own[row].mean()))} a step against {format_seconds(typical)} (median of "
+            f"the others): {format_seconds(mean)} ± {format_seconds(half or 0.0)} more, over {signals.steps} steps",
+            *_alone_evidence(signals, row),
+            *_host_evidence(signals, row, mean),
+        ),
+        advice=f"compare rank {rank}'s device with the others (clocks, temperature, ECC, PCIe width, NUMA binding, "
+        "other processes) and its share of the data; swap it to see whether slowness moves with the device",
+    )
+
+
+def _doubt(signals: Signals, row: int, excess: Series) -> str | None:
+    """Why a rank that is slower in its steps is not called a straggler all the same."""
+    rank, mean = signals.ranks[row], float(excess.mean())
+    quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
+    if min(quarters) < STEADY_SHARE * mean:  # a slow rank is slow in every part of a run
+        parts = ", ".join(format_seconds(max(0.0, quarter)) for quarter in quarters)
+        return f"rank {rank} is slower by itself, but not steadily: {parts} a step from quarter to quarter"
+    if signals.origin is Origin.LAUNCH:
+        alone = _alone(signals, row)
+        if alone is None:
+            return "no window without synchronisation was measured to check each rank's own compute"
+        if not alone.slower:
+            return (
+                f"rank {rank} is {format_seconds(mean)} a step slower in training, but not without synchronisation "
+                f"({format_seconds(alone.mine)} against {format_seconds(alone.others)})"
+            )
+    if signals.foreign is not None:
+        foreign = max(0.0, float(signals.foreign[row] - np.median(np.delete(signals.foreign, row))))
+        if foreign * signals.step_seconds > 0.5 * mean:
+            share = format_percent(foreign, 0)
+            return f"other processes took {share} more of rank {rank}'s cores; that alone can make it slow"
+    return None
+
+
+def _alone_evidence(signals: Signals, row: int) -> list[str]:
+    alone = _alone(signals, row)
+    if alone is None:
+        return []
+    excess = alone.mine / alone.others - 1
+    return [
+        f"without synchronisation {format_seconds(alone.mine)} against {format_seconds(alone.others)} a step "
+        f"({'+' if excess > 0 else '−'}{format_percent(abs(excess))})"
+    ]
+
+
+def _host_evidence(signals: Signals, row: int, excess: float) -> list[str]:
+    if signals.host_bound is None:
+        return []
+    host = float(signals.host_bound[row] - np.median(np.delete(signals.host_bound, row)))
+    if host <= 0.5 * excess:
+        return []
+    where = "with the device waiting for the host" if signals.on_device else "between operators, not in them"
+    return [f"{format_seconds(host)} of it are spent {where}"]
+
+
+def pauses(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
+    """Rare long steps, and whether they are garbage collections."""
+    del found
+    pauses = signals.pauses
+    assert pauses is not None  # noqa: S101 - in `needs`
+    cost, most = pauses.seconds_per_step, max(pauses.count)
+    collection = pauses.collection_seconds_per_step
+    if most < 3 or cost < PAUSE_FLOOR * signals.step_seconds:
+        return None
+    by_collection = collection is not None and collection > 0.5 * cost
+    cause = "Python's garbage collection" if by_collection else "something other than garbage collection"
+    if collection is None:
+        cause = "a cause that was not recorded"
+    return Finding(
+        kind=FindingKind.PAUSES,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.HIGH if by_collection or most >= 5 else Confidence.MEDIUM,
+        summary=f"rare long steps ({most} of {signals.steps} on the rank with most) cost {format_seconds(cost)} a step "
+        f"on average, from {cause}",
+        evidence=(
+            "long steps by rank: "
+            + ", ".join(f"{rank}: {count}" for rank, count in zip(signals.ranks, pauses.count, strict=True)),
+            *([] if collection is None else [f"garbage collection: {format_seconds(collection)} a step"]),
+        ),
+        advice="call gc.freeze() after set-up and collect at a fixed interval on all ranks together"
+        if by_collection
+        else "look for what runs now and then: checkpoints, logging, evaluation, other processes, periodic jobs",
+    )
+
+
+def load_imbalance(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
+    """Waiting that is nobody's in particular."""
+    wait, charge = signals.wait, signals.charge
+    assert wait is not None and charge is not None  # noqa: S101 - in `needs`
+    if (refusal := cannot_name(signals)) is not None:
+        return refusal
+    named = [signals.ranks.index(finding.rank) for finding in found if finding.rank is not None]
+    left = float(wait.mean()) * float(1 - charge[named].sum())  # the slowest of a step minus the mean
+    if any(finding.kind is FindingKind.PAUSES for finding in found):
+        left -= sum(finding.cost_seconds for finding in found if finding.kind is FindingKind.PAUSES)
+    top = int(charge.argmax())
+    if left < IMBALANCE_FLOOR * signals.step_seconds or (not named and charge[top] > 0.9):
+        return None
+    return Finding(
+        kind=FindingKind.LOAD_IMBALANCE,
+        cost_percent=percent(left, signals),
+        cost_seconds=left,
+        confidence=Confidence.MEDIUM,
+        summary=f"ranks wait {format_seconds(left)} a step for one another, and take turns at being late",
+        evidence=(
+            "last to arrive, share of waiting: "
+            + ", ".join(
+                f"rank {rank}: {format_percent(float(share), 0)}"
+                for rank, share in zip(signals.ranks, charge, strict=True)
+            ),
+        ),
+        advice="make the work of a step equal: bucket sequences by length, balance experts and shards, "
+        "pad to a fixed shape; on a shared machine, look for other processes",
+    )
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """A rank's step without any exchange against the median of the others'. ``slower``: by 3 % and beyond noise."""
+
+    mine: float
+    others: float
+    slower: bool
+
+
+def _alone(signals: Signals, row: int) -> _Alone | None:
+    alone = signals.alone
+    if alone is None or any(len(series) < MIN_SAMPLES for series in alone):
+        return None
+    intervals = [mean_interval(series.tolist()) for series in alone]
+    mine, half = intervals[row]
+    rest = [interval for index, interval in enumerate(intervals) if index != row]
+    others = float(np.median([mean for mean, _ in rest]))
+    noise = float(np.hypot(half or 0.0, max(width or 0.0 for _, width in rest)))
+    return _Alone(mine, others, mine - others > noise and mine - others >= OWN_EXCESS * others)

@@ -111,6 +111,8 @@ def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
         found += [Scenario("none", None, n) for _ in range(clean)]
         for extra in (0.002, 0.005, 0.012):
             found += [Scenario("slow_rank", FindingKind.STRAGGLER, n, rank, extra, cost=extra) for rank in range(n)]
+        half = COMPUTE_SECONDS / 2
+        found.append(Scenario("uneven_batch", FindingKind.STRAGGLER, n, n - 1, extra=half, cost=half))
         found.append(Scenario("moving", FindingKind.LOAD_IMBALANCE, n, extra=0.012, cost=0.012 * (n - 1) / n))
         found.append(
             Scenario(

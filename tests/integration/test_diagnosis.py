@@ -176,8 +176,10 @@ def test_a_program_that_goes_on_and_one_that_records_nothing(program: Program) -
     assert "training is over" in done.stderr
     assert json.loads(done.stdout)["window"]["steps"] == 19
 
-    silent = program.run("profile", "-o", "silent", "--", sys.executable, "-c", "print('hello')")
+    told = "--hub-token=planted-value"
+    silent = program.run("profile", "-o", "silent", "--", sys.executable, "-c", "print('hello')", told)
     assert silent.returncode == 1
+    assert "planted-value" not in (program.directory / "silent" / "recording.json").read_text()
     assert "torchscale.step_profiler()" in silent.stderr
     broken = program.run("profile", "-o", "broken", "--", sys.executable, "-c", "raise ValueError('mine')")
     assert broken.returncode == 1

@@ -25,10 +25,10 @@ def test_each_cause_is_named_with_its_rank_and_size_and_none_where_there_is_none
     )
     assert done.returncode == 0, done.stderr[-2000:]
     outcomes = json.loads((tmp_path / "out.json").read_text())
-    causes = {"none", "slow_rank", "moving", "small_buckets", "slow_loader", "host_work", "pauses"}
+    causes = {"none", "slow_rank", "uneven_batch", "moving", "small_buckets", "slow_loader", "host_work", "pauses"}
     assert {outcome["scenario"]["cause"] for outcome in outcomes} == causes
     judged = [outcome for outcome in outcomes if outcome["scenario"][f"by_{outcome['source']}"]]
-    assert len(judged) == 12
+    assert len(judged) == 14
     wrong = [outcome for outcome in judged if not outcome["right"]]
     assert wrong == [], done.stdout
     assert not any(outcome["wrong_rank"] for outcome in outcomes), done.stdout

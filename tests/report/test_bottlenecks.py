@@ -32,6 +32,7 @@ from torchscale.schema.run import Run
 
 PLAIN = RankSignals(
     alone_seconds=(0.045, 0.0451, 0.0449, 0.045),
+    alone_wall_seconds=0.32,
     bucket_bytes=(2_000_000,),
     collections=0,
     collection_seconds=0.0,
@@ -92,6 +93,7 @@ def test_findings_profiles_and_verdict_name_the_rank() -> None:
     summary = summarize(diagnosed_run())
     document = build_document(summary)
     assert any("Straggler: rank 1" in paragraph for paragraph in document.verdict)
+    assert "The windows without synchronisation took 320 ms a launch" in str(diagnosis_section(summary).blocks)
     row = only(diagnosis_section(summary), Table).rows[0]
     assert "rank 1 arrives 20.0 ms late" in row[4].text
     profile = profile_section(summary)

@@ -135,6 +135,20 @@ def diagnosis_section(summary: RunSummary) -> Section:
         return Section("What holds it back", "diagnosis", ())
     text = "From signals that every launch of several ranks takes, without a profiler. A cost is at most what fixing "
     blocks: list[Block] = [Paragraph(text + "it would give, as a share of the step; costs overlap and do not add up.")]
+    windows = [
+        rank.signals.alone_wall_seconds
+        for cell_run in summary.run.cells
+        for record in cell_run.launches
+        for rank in record.ranks[:1]
+        if rank.signals is not None and rank.signals.alone_wall_seconds is not None
+    ]
+    if windows:
+        spread = format_seconds(max(windows))
+        if min(windows) < max(windows):
+            spread = f"{format_seconds(min(windows))} to {spread}"
+        blocks.append(
+            Paragraph(f"The windows without synchronisation took {spread} a launch; they count in no throughput.")
+        )
     rows = [_finding_row(cell, finding) for cell, diagnosis in judged for finding in diagnosis.findings]
     clean = sum(1 for _, diagnosis in judged if not diagnosis.findings)
     if clean:

@@ -38,6 +38,9 @@ benchmark:
   preset: {preset}                   # standard, or quick: shorter and less exact
   repeats: 1                         # launches per cell; 3 tell how much launches differ, and comparisons need them
 
+profiling:
+  enabled: false                     # true: profile the cells in whose measurement a bottleneck was found
+
 launch:
   timeout_seconds: 1800              # a launch that takes longer is ended and named: timeout
 """

@@ -65,7 +65,7 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
     beside.before()
     load = HostLoadMeter(usable_cpus(), pinned=task.cpu_sets is not None)
     batches, stop_rule = launch.measure(warmup, beside)
-    host_load = load.read()
+    host_load, memory_use = load.read(), memory.read()
     signals = beside.after(launch.budget_left())
     outbox.progress(Progress(phase="finishing"))
     parameters = sum(parameter.numel() for parameter in trainer.module.parameters())
@@ -93,7 +93,7 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
         warmup=warmup,
         batches=tuple(batches),
         stop_rule=stop_rule,
-        memory=memory.read(),
+        memory=memory_use,
         host_load=host_load,
         first_loss=first.samples[0].loss,
         last_loss=launch.last_loss,

@@ -61,7 +61,7 @@ class ThrottleWatch:
     """Reasons for lowered clocks that the driver gave at any look; ``None`` where it cannot be asked."""
 
     def __init__(self, device: torch.device) -> None:
-        self._uuid = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
+        self._uuid = _uuid(device)
         self._seen: set[str] | None = None
 
     def look(self) -> None:
@@ -76,6 +76,13 @@ class ThrottleWatch:
     def reasons(self) -> tuple[str, ...] | None:
         """All that were seen."""
         return None if self._seen is None else tuple(sorted(self._seen))
+
+
+def _uuid(device: torch.device) -> str | None:
+    if device.type != "cuda":
+        return None
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)  # older builds do not tell
+    return None if uuid is None else str(uuid)
 
 
 def _major_faults() -> int:

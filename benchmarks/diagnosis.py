@@ -49,7 +49,7 @@ HERE = Path(__file__).resolve().parent
 COMPUTE_SECONDS = 0.02
 STEPS = 120
 RECORDED_STEPS = 60
-LIMITS = LaunchLimits(timeout_seconds=180, stall_seconds=60)
+LIMITS = LaunchLimits(timeout_seconds=300, stall_seconds=200)
 NOBODY = -1
 RANK_KINDS = (FindingKind.STRAGGLER, FindingKind.INPUT_PIPELINE)
 SHAPED = "200mbit"

@@ -147,7 +147,8 @@ def main() -> None:
         if not arguments.only or item.cause in arguments.only
     ]
     if arguments.short:
-        chosen = list({item.cause: item for item in scenarios([2], 1) if item.cause != "slow_link"}.values())
+        wanted = arguments.only or {item.cause for item in scenarios([2], 1)} - {"slow_link"}
+        chosen = list({item.cause: item for item in scenarios([2], 1) if item.cause in wanted}.values())
     outcomes: list[Outcome] = []
     for number, scenario in enumerate(chosen, 1):
         for outcome in run(scenario, recording=not arguments.no_recording):

@@ -182,10 +182,25 @@ def _moved(shift: int, late: Sequence[float]) -> str:
     return kineto(events, 1, 2, host_name="node-2", baseTimeNanoseconds=BASE_NS + shift)
 
 
+def test_clocks_that_do_not_agree_give_no_waits() -> None:
+    """On one host no clock is moved: collectives that end 150 of their 300 µs apart cannot be compared."""
+    events = [[item for number in range(STEPS) for item in _step(number, 0.0)] for _ in range(2)]
+    for event in events[1]:
+        if event["name"].startswith("nccl"):
+            event["dur"] += 150
+    analysis = analyse(trace(events))
+    assert analysis.sync_stall_percent is None
+    assert "clocks do not agree: collectives end 0.15 ms apart" in analysis.window.reasons[0]
+    assert analysis.per_rank[0].sync_stall_seconds is None
+    assert all(finding.rank is None for finding in analysis.findings)
+
+
 def test_nccl_without_a_kernel_of_it_is_an_error() -> None:
     events = [[step(0, 0, 100), kernel("gemm", 0, 50)] for _ in range(2)]
     with pytest.raises(TraceError, match="holds no NCCL kernel"):
         analyse(trace(events))
+    with pytest.raises(TraceError, match="holds no NCCL kernel"):
+        analyse(trace(events, backend="cpu:gloo,cuda:nccl"))
     with pytest.raises(TraceError, match="empty recording"):
         analyse(trace([[], []]))
     with pytest.raises(TraceError, match="no step that all ranks share"):

@@ -12,7 +12,7 @@ import pytest
 
 from tests.traces.builders import NSYS_2022, NSYS_2026, PID_UNIT, SHARED, NsysExport, two_ranks
 from torchscale.analysis.stalls import analyse
-from torchscale.errors import TraceError
+from torchscale.errors import OutputError, TraceError
 from torchscale.schema.span import CopyKind, SpanKind
 from torchscale.traces.nsys import read_nsys, strip_environment
 from torchscale.traces.recordings import read_recordings
@@ -158,6 +158,8 @@ def test_the_recorded_environment_reaches_nothing_and_can_be_stripped(tmp_path: 
     assert PLANTED.encode() not in copy.read_bytes()
     before, after = read_nsys(path)[0], read_nsys(copy)[0]
     assert np.array_equal(before[0].spans.start, after[0].spans.start)
+    with pytest.raises(OutputError, match="cannot write"):
+        strip_environment(path, tmp_path / "absent" / "copy.sqlite")
     with pytest.raises(TraceError, match="exists already"):
         strip_environment(path, copy)
 

@@ -183,7 +183,9 @@ def _diagnosis(cell: Cell, launches: Sequence[LaunchRecord]) -> Diagnosis | None
     first = {(finding.kind, finding.rank): finding for diagnosis in reversed(judged) for finding in diagnosis.findings}
     kept = [finding for key, finding in first.items() if seen[key] > len(judged) / 2]
     kept.sort(key=lambda finding: -finding.cost_percent)
-    return Diagnosis(findings=tuple(kept), abstentions=judged[0].abstentions)
+    named = {finding.kind for finding in kept}
+    abstained = dict.fromkeys(item for diagnosis in judged for item in diagnosis.abstentions if item.kind not in named)
+    return Diagnosis(findings=tuple(kept), abstentions=tuple(abstained))
 
 
 def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:

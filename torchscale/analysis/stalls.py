@@ -66,7 +66,9 @@ def _check(trace: Trace) -> None:
         work = rank.spans.of(SpanKind.COMPUTE, SpanKind.COPY, SpanKind.OPERATOR, SpanKind.READBACK)
         if not work.any() and not len(rank.collectives):
             raise TraceError(f"{rank.source}: an empty recording", hint="record at least one whole training step")
-    silent = [rank for rank in trace.ranks if rank.backend == "nccl" and rank.on_device and not len(rank.collectives)]
+    silent = [
+        rank for rank in trace.ranks if "nccl" in (rank.backend or "") and rank.on_device and not len(rank.collectives)
+    ]
     if silent and (silent[0].world_size or len(trace.ranks)) > 1:
         raise TraceError(
             f"{silent[0].source}: its backend is NCCL, but it holds no NCCL kernel",

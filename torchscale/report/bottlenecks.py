@@ -164,7 +164,8 @@ def diagnosis_section(summary: RunSummary) -> Section:
             Column("confidence"),
         )
         blocks.append(Table("Findings", columns, tuple(rows), searchable=True))
-    blocks += _abstentions(judged[0][1])
+    told = dict.fromkeys(item for _, diagnosis in judged for item in diagnosis.abstentions)
+    blocks += _abstentions(Diagnosis(abstentions=tuple(told)))
     return Section("What holds it back", "diagnosis", tuple(blocks))
 
 

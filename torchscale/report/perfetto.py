@@ -1,4 +1,4 @@
-"""A recording as a trace for Perfetto (ui.perfetto.dev): all ranks on one page, with stalls and findings marked."""
+"""A recording as a trace for Perfetto (ui.perfetto.dev): all ranks on one page, with the findings marked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _KINDS = {
 
 def perfetto_json(trace: Trace, analysis: ProfileAnalysis) -> bytes:
     """Chrome trace JSON, compressed; equal input gives equal bytes."""
-    origin = min(int(rank.spans.start.min()) for rank in trace.ranks if len(rank.spans))
+    begins = [part.start.min() for rank in trace.ranks for part in (rank.spans, rank.collectives) if len(part)]
+    origin = int(min(begins, default=0))
     share = _MAX_EVENTS // len(trace.ranks)
     events: list[dict[str, object]] = []
     for rank in trace.ranks:

@@ -10,14 +10,14 @@ import itertools
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.errors import TraceError
+from torchscale.errors import OutputError, TraceError
 from torchscale.schema.span import Collectives, CopyKind, RankTrace, SpanKind, Spans, Steps
 from torchscale.traces.columns import is_nccl, join_spans, make_collectives, make_steps, op_of
 
@@ -69,17 +69,26 @@ def strip_environment(source: Path, target: Path) -> tuple[str, ...]:
 
     Raises:
         TraceError: it is not a readable SQLite database, or ``target`` exists.
+        OutputError: the copy cannot be written; nothing is left of it, since half a copy may still hold the secret.
     """
     if target.exists():
         raise TraceError(f"{target} exists already", hint="name a file that does not")
     with _opened(source) as database:
         present = tuple(table for table in ENVIRONMENT_TABLES if database.has(table))
-        with sqlite3.connect(target) as copy:
-            database.connection.backup(copy)
-            for table in present:
-                copy.execute(f"DROP TABLE {table}")
-        copy.execute("VACUUM")  # dropped pages would still hold the text
-        copy.close()
+        try:
+            with closing(sqlite3.connect(target)) as copy:
+                database.connection.backup(copy)
+                for table in present:
+                    copy.execute(f"DROP TABLE {table}")
+                copy.commit()
+                copy.execute("VACUUM")  # dropped pages would still hold the text
+        except BaseException as error:
+            target.unlink(missing_ok=True)
+            if isinstance(error, sqlite3.Error):
+                raise OutputError(
+                    f"cannot write {target}: {error}", hint="free space or choose another file"
+                ) from error
+            raise
     return present
 
 

@@ -15,7 +15,7 @@ from torchscale.analysis.results import CellSummary
 from torchscale.catalog.models import model_title
 from torchscale.cli.output import detail, is_quiet, message_console
 from torchscale.profiling import Profile
-from torchscale.report.profile_console import stall_line
+from torchscale.report.profile_words import stall_line
 from torchscale.schema.cell import Cell, DeviceKind
 from torchscale.schema.progress import Progress as LaunchProgress
 from torchscale.schema.record import LaunchRecord, State

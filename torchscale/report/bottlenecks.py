@@ -23,7 +23,7 @@ from torchscale.report.document import (
     Value,
     shortened,
 )
-from torchscale.report.profile_console import finding_text, stall_line
+from torchscale.report.profile_words import RANK_HEADINGS, finding_text, not_judged, rank_shares, stall_line
 from torchscale.report.words import batch_words, chart_name, device_noun, panels, plural
 from torchscale.schema.finding import Confidence, Diagnosis, Finding
 from torchscale.schema.profile import ProfileAnalysis, RankBreakdown
@@ -176,8 +176,7 @@ def _sentence(text: str) -> str:
 def _abstentions(diagnosis: Diagnosis) -> list[Block]:
     if not diagnosis.abstentions:
         return []
-    told = "; ".join(f"{item.kind.words.lower()} ({item.reason})" for item in diagnosis.abstentions)
-    return [Paragraph(f"Not judged: {told}.")]
+    return [Paragraph(f"{not_judged(diagnosis.abstentions)}.")]
 
 
 def _finding_row(cell: CellSummary, finding: Finding) -> tuple[Value, ...]:
@@ -287,26 +286,15 @@ def profile_blocks(analysis: ProfileAnalysis, title: str) -> list[Block]:
     chart = _timeline_chart(analysis, title)
     if chart is not None:
         blocks.append(ChartGrid((chart,), wide=True))
-    headings = ("rank", "compute", "sync stall", "transfer", "host-bound", "input", "other idle", "overlap")
-    columns = (*(Column(heading, True) for heading in headings), Column("last of waiting", True))
+    columns = tuple(Column(heading, True) for heading in RANK_HEADINGS)
     rows = tuple(_rank_row(rank) for rank in analysis.per_rank)
     blocks.append(Table(f"Where the time went, share of each rank's window: {title}", columns, rows))
     return blocks
 
 
 def _rank_row(rank: RankBreakdown) -> tuple[Value, ...]:
-    parts = (
-        rank.compute_seconds,
-        rank.sync_stall_seconds,
-        rank.transfer_seconds,
-        rank.idle.host_bound_seconds,
-        rank.idle.input_seconds,
-        rank.idle.other_seconds,
-    )
-    charge = None if rank.charge_percent is None else rank.charge_percent / 100
-    shares = [*(None if part is None else part / rank.window_seconds for part in parts), rank.overlap, charge]
     dash = Value("–", None, Tone.DIM)
-    values = (dash if share is None else Value(format_percent(share), share) for share in shares)
+    values = (dash if share is None else Value(format_percent(share), share) for share in rank_shares(rank))
     return (Value(str(rank.rank), rank.rank), *values)
 
 

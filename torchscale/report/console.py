@@ -10,7 +10,7 @@ from rich.table import Table
 
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
-from torchscale.report.profile_console import finding_text
+from torchscale.report.profile_words import finding_text
 from torchscale.report.words import batch_words
 from torchscale.schema.record import State
 from torchscale.units import format_bytes, format_percent, format_rate, format_seconds

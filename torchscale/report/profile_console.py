@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from torchscale.schema.finding import Abstention, Confidence, Diagnosis, Finding
-from torchscale.schema.profile import ProfileAnalysis, WindowKind
+from torchscale.report.profile_words import RANK_HEADINGS, finding_text, not_judged, rank_shares, stall_line
+from torchscale.schema.finding import Confidence, Diagnosis
+from torchscale.schema.profile import ProfileAnalysis
 from torchscale.schema.record_request import Target
 from torchscale.units import format_bytes, format_percent, format_seconds
 
@@ -32,24 +33,7 @@ def print_analysis(analysis: ProfileAnalysis, console: Console, target: Target =
         console.print(_kernels_table(analysis))
     if analysis.abstentions:
         console.print()
-        console.print(
-            "Not judged: " + "; ".join(f"{words} ({reason})" for words, reason in _abstained(analysis.abstentions)),
-            markup=False,
-            soft_wrap=True,
-            style="dim",
-        )
-
-
-def stall_line(analysis: ProfileAnalysis) -> str:
-    """``Sync stall time: 15.0 % of step time (4 ranks, 212 steps)``."""
-    ranks = f"{analysis.world_size} rank{'s' * (analysis.world_size > 1)}"
-    steps = analysis.window.steps
-    over = "recorded time" if analysis.window.kind is WindowKind.DEVICE_SPAN else "step time"
-    scope = ranks if steps is None else f"{ranks}, {steps} step{'s' * (steps > 1)}"
-    if analysis.sync_stall_percent is None:
-        why = "one rank alone" if analysis.world_size == 1 else "; ".join(analysis.window.reasons) or "no collectives"
-        return f"Sync stall time: not measured ({scope}: {why})"
-    return f"Sync stall time: {analysis.sync_stall_percent:.1f} % of {over} ({scope})"
+        console.print(not_judged(analysis.abstentions), markup=False, soft_wrap=True, style="dim")
 
 
 def finding_lines(diagnosis: Diagnosis) -> list[str]:
@@ -65,39 +49,18 @@ def finding_lines(diagnosis: Diagnosis) -> list[str]:
     return lines
 
 
-def finding_text(finding: Finding) -> str:
-    """``Straggler: rank 0 … (costs 14.0 % of the step, high confidence)``."""
-    cost = f"costs {format_percent(finding.cost_percent / 100)} of the step, " if finding.cost_percent else ""
-    return f"{finding.kind.words}: {finding.summary} ({cost}{finding.confidence.value} confidence)"
-
-
-def _abstained(abstentions: tuple[Abstention, ...]) -> list[tuple[str, str]]:
-    return [(abstention.kind.words.lower(), abstention.reason) for abstention in abstentions]
-
-
 def _ranks_table(analysis: ProfileAnalysis) -> Table:
     table = _table("Where the time went, share of each rank's window")
-    for heading in ("rank", "compute", "sync stall", "transfer", "host-bound", "input", "other idle", "overlap"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("last of waiting", justify="right")
+    for heading in RANK_HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=heading != RANK_HEADINGS[-1])
     with_memory = any(rank.peak_memory_bytes is not None for rank in analysis.per_rank)
     if with_memory:
         table.add_column("peak memory", justify="right", no_wrap=True)
     for rank in analysis.per_rank:
-        window = rank.window_seconds
-        parts = (
-            rank.compute_seconds,
-            rank.sync_stall_seconds,
-            rank.transfer_seconds,
-            rank.idle.host_bound_seconds,
-            rank.idle.input_seconds,
-            rank.idle.other_seconds,
-        )
+        shares = [_DASH if share is None else format_percent(share) for share in rank_shares(rank)]
         table.add_row(
             str(rank.rank),
-            *(_DASH if part is None else format_percent(part / window) for part in parts),
-            _DASH if rank.overlap is None else format_percent(rank.overlap, 0),
-            _DASH if rank.charge_percent is None else format_percent(rank.charge_percent / 100, 0),
+            *shares,
             *([_DASH if rank.peak_memory_bytes is None else format_bytes(rank.peak_memory_bytes)] * with_memory),
         )
     return table

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.document import KeyFigure, shortened
-from torchscale.report.profile_console import finding_text
+from torchscale.report.profile_words import finding_text
 from torchscale.report.words import batch_words, device_names, device_noun, listed, plural
 from torchscale.schema.record import State
 from torchscale.units import format_percent, format_rate

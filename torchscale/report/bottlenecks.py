@@ -161,7 +161,7 @@ def diagnosis_section(summary: RunSummary) -> Section:
             Column("cost", True),
             Column("finding", prose=True),
             Column("what to do", prose=True),
-            Column("confidence"),
+            Column("confidence, warnings"),
         )
         blocks.append(Table("Findings", columns, tuple(rows), searchable=True))
     told = dict.fromkeys(item for _, diagnosis in judged for item in diagnosis.abstentions)
@@ -181,6 +181,7 @@ def _abstentions(diagnosis: Diagnosis) -> list[Block]:
 
 def _finding_row(cell: CellSummary, finding: Finding) -> tuple[Value, ...]:
     cost = Value(format_percent(finding.cost_percent / 100), finding.cost_percent)
+    tone = Tone.CAUTION if cell.flags else _CONFIDENCE_TONE[finding.confidence]
     return (
         Value(shortened(cell.cell.model)),
         Value(_batch(cell), cell.cell.batch_size),
@@ -188,7 +189,7 @@ def _finding_row(cell: CellSummary, finding: Finding) -> tuple[Value, ...]:
         cost if finding.cost_percent else Value("–", None, Tone.DIM),
         Value(shortened(f"{finding.kind.words}: {finding.summary}. Evidence: {'; '.join(finding.evidence)}.")),
         Value(shortened(_sentence(finding.advice))),
-        Value(finding.confidence.value, None, _CONFIDENCE_TONE[finding.confidence]),
+        Value(", ".join([finding.confidence.value, *(flag.value for flag in cell.flags)]), None, tone),
     )
 
 

@@ -44,7 +44,8 @@ def _bottleneck_lines(summary: RunSummary) -> list[str]:
     judged = [(cell, cell.diagnosis) for cell in summary.measured if cell.diagnosis is not None]
     largest = max((cell.cell.world_size for cell, _ in judged), default=0)
     told = [
-        f"  {model_title(cell.cell.model)}, {batch_words(cell.cell)}: {finding_text(diagnosis.findings[0])}"
+        f"  {model_title(cell.cell.model)}, {batch_words(cell.cell)}{'*' * bool(cell.flags)}: "
+        + finding_text(diagnosis.findings[0])
         for cell, diagnosis in judged
         if diagnosis.findings and cell.cell.world_size == largest
     ]

@@ -1,7 +1,8 @@
 """The models that torchscale knows by name: facts without torch.
 
-Parameter counts are of the module that is trained (with its head), counted on the built module by
-``tests/worker/models/test_catalog_facts.py``.
+Parameter counts are of the module that is trained (with its head), FLOPs of one sample's forward pass with the default
+options, a multiply-add being two. Both are counted on the built module by ``tests/worker/test_catalog_facts.py`` and
+compared there with published figures.
 """
 
 from __future__ import annotations
@@ -22,57 +23,137 @@ class InputKind(str, Enum):
 OptionValue = int | float | bool | str
 """What a model option may be in a config."""
 
+OPTION_ALIASES: Mapping[str, str] = MappingProxyType({"seq_len": "sequence_length"})
+"""Other names of options, as users may write them."""
+
+TENSOR, SEQUENCE, PIPELINE = "tensor", "sequence", "pipeline"
+"""Ways in which a model may be split."""
+
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """One catalogued model.
+    """One model.
 
     Attributes:
         name: As written in ``models:``.
         title: As people write it.
         family: The file in ``torchscale.worker.models`` that builds it.
-        parameters: Trainable parameters with the default options.
-        input_kind: What one sample is.
+        parameters: Trainable parameters with the default options; ``None`` where only building it tells.
+        forward_flops: Of one sample with the default options; ``None`` where only building it tells.
+        input_kind: What one sample is; ``None`` where only building it tells.
         options: Option name → default; ``image_size`` in pixels, ``sequence_length`` in tokens.
+        splits: Ways in which it knows to be split.
     """
 
     name: str
     title: str
     family: str
-    parameters: int
-    input_kind: InputKind
+    parameters: int | None
+    forward_flops: int | None
+    input_kind: InputKind | None
     options: Mapping[str, OptionValue]
+    splits: frozenset[str] = frozenset()
 
 
-def _image(name: str, title: str, parameters: int, *, image_size: int, num_classes: int) -> ModelFacts:
-    options = MappingProxyType({"image_size": image_size, "num_classes": num_classes})
-    return ModelFacts(name, title, "resnet", parameters, InputKind.IMAGE, options)
+def _image(name: str, title: str, family: str, counts: tuple[int, int], *shape: int) -> ModelFacts:
+    """``shape``: image_size, num_classes."""
+    size, classes = shape
+    options = MappingProxyType({"image_size": size, "num_classes": classes})
+    return ModelFacts(name, title, family, *counts, InputKind.IMAGE, options)
 
 
-def _text(name: str, title: str, family: str, parameters: int, *, sequence_length: int) -> ModelFacts:
-    options = MappingProxyType({"sequence_length": sequence_length})
-    return ModelFacts(name, title, family, parameters, InputKind.TOKENS, options)
+def _text(name: str, title: str, family: str, counts: tuple[int, int], length: int, *splits: str) -> ModelFacts:
+    options = MappingProxyType({"sequence_length": length})
+    return ModelFacts(name, title, family, *counts, InputKind.TOKENS, options, frozenset(splits))
+
+
+def _encdec(name: str, title: str, counts: tuple[int, int], shape: tuple[int, int, int, int, int, int]) -> ModelFacts:
+    """``shape``: d_model, nhead, layers of each side, dim_feedforward, vocab_size, sequence_length."""
+    width, heads, layers, inner, vocabulary, length = shape
+    options: dict[str, OptionValue] = {
+        "d_model": width,
+        "nhead": heads,
+        "num_encoder_layers": layers,
+        "num_decoder_layers": layers,
+        "dim_feedforward": inner,
+        "vocab_size": vocabulary,
+        "sequence_length": length,
+    }
+    return ModelFacts(name, title, "encdec", *counts, InputKind.TOKENS, MappingProxyType(options))
+
+
+def _decoder(name: str, title: str, counts: tuple[int, int], shape: tuple[int, int, int, int, int]) -> ModelFacts:
+    """``shape``: hidden_size, num_layers, num_heads, vocab_size, sequence_length."""
+    names = ("hidden_size", "num_layers", "num_heads", "vocab_size", "sequence_length")
+    options: Mapping[str, OptionValue] = MappingProxyType(dict(zip(names, shape, strict=True)))
+    splits = frozenset({TENSOR, SEQUENCE, PIPELINE})
+    return ModelFacts(name, title, "decoder", *counts, InputKind.TOKENS, options, splits)
 
 
 _ALL = (
-    _image("resnet18", "ResNet-18", 11_689_512, image_size=224, num_classes=1000),
-    _image("resnet50", "ResNet-50", 25_557_032, image_size=224, num_classes=1000),
-    _text("bert-base", "BERT-base", "bert", 109_514_298, sequence_length=512),
-    _text("bert-large", "BERT-large", "bert", 335_174_458, sequence_length=512),
-    _text("gpt2", "GPT-2", "gpt2", 124_439_808, sequence_length=1024),
-    _image("tiny-resnet", "tiny ResNet", 310_746, image_size=32, num_classes=10),
-    _text("tiny-bert", "tiny BERT", "bert", 1_536_128, sequence_length=64),
-    _text("tiny-gpt2", "tiny GPT-2", "gpt2", 1_478_144, sequence_length=64),
+    _image("resnet18", "ResNet-18", "resnet", (11_689_512, 3_628_146_688), 224, 1000),
+    _image("resnet50", "ResNet-50", "resnet", (25_557_032, 8_178_368_512), 224, 1000),
+    _image("resnet152", "ResNet-152", "resnet", (60_192_808, 23_027_253_248), 224, 1000),
+    _image("vit-b", "ViT-B/16", "vit", (86_567_656, 35_127_656_448), 224, 1000),
+    _image("vit-l", "ViT-L/16", "vit", (304_326_632, 123_109_425_152), 224, 1000),
+    _text("bert-base", "BERT-base", "bert", (109_514_298, 121_244_221_440), 512),
+    _text("bert-large", "BERT-large", "bert", (335_174_458, 368_085_827_584), 512),
+    _text("gpt2", "GPT-2", "gpt2", (124_439_808, 291_648_307_200), 1024),
+    _text("gpt2-medium", "GPT-2 medium", "gpt2", (354_823_168, 826_951_073_792), 1024),
+    _text("gpt2-large", "GPT-2 large", "gpt2", (774_030_080, 1_774_570_700_800), 1024),
+    _text("gpt2-xl", "GPT-2 XL", "gpt2", (1_557_611_200, 3_506_703_564_800), 1024),
+    _text("llama-small", "Llama small", "llama", (58_466_816, 103_347_650_560), 1024, TENSOR),
+    _text("llama-1b", "Llama 3.2 1B", "llama", (1_235_814_400, 5_611_374_772_224), 2048, TENSOR),
+    _text("llama-8b", "Llama 3 8B", "llama", (8_030_261_248, 32_938_104_193_024), 2048, TENSOR),
+    _text("t5-small", "T5-small", "t5", (60_506_624, 71_605_157_888), 512),
+    _text("t5-base", "T5-base", "t5", (222_903_552, 257_194_721_280), 512),
+    _text("t5-large", "T5-large", "t5", (737_668_096, 832_552_566_784), 512),
+    _encdec("encdec", "encoder-decoder 3.5M", (3_486_208, 964_689_920), (128, 4, 3, 512, 16384, 128)),
+    _encdec("encdec-60m", "encoder-decoder 60M", (60_917_760, 71_940_702_208), (512, 8, 6, 2048, 32768, 512)),
+    _encdec("encdec-220m", "encoder-decoder 220M", (223_644_672, 257_698_037_760), (768, 12, 12, 3072, 32768, 512)),
+    _encdec(
+        "encdec-2.9b", "encoder-decoder 2.9B", (2_887_262_208, 3_109_556_322_304), (2048, 16, 24, 8192, 32768, 512)
+    ),
+    _decoder("decoder-small", "decoder 134M", (134_105_856, 262_932_529_152), (768, 12, 12, 32000, 1024)),
+    _decoder("decoder-medium", "decoder 367M", (367_576_064, 788_663_369_728), (1024, 24, 16, 32000, 1024)),
+    _decoder("decoder-large", "decoder 1.3B", (1_339_131_904, 6_040_871_501_824), (2048, 24, 16, 32000, 2048)),
+    _image("tiny-resnet", "tiny ResNet", "resnet", (310_746, 3_172_864), 32, 10),
+    _image("tiny-vit", "tiny ViT", "vit", (114_250, 3_884_800), 32, 10),
+    _text("tiny-bert", "tiny BERT", "bert", (1_536_128, 190_840_832), 64),
+    _text("tiny-gpt2", "tiny GPT-2", "gpt2", (1_478_144, 188_743_680), 64),
+    _text("tiny-llama", "tiny Llama", "llama", (2_523_776, 192_937_984), 64, TENSOR),
+    _text("tiny-t5", "tiny T5", "t5", (754_560, 102_760_448), 64),
+    _decoder("tiny-decoder", "tiny decoder", (1_311_872, 142_606_336), (128, 4, 4, 2048, 64)),
 )
 
 MODELS: Mapping[str, ModelFacts] = MappingProxyType({facts.name: facts for facts in _ALL})
 """Every catalogued model by name."""
 
+_IMAGE_OPTIONS: Mapping[str, OptionValue] = MappingProxyType({"image_size": 224, "num_classes": 1000})
+_LIBRARIES = {
+    "torchvision": (InputKind.IMAGE, _IMAGE_OPTIONS),
+    "timm": (InputKind.IMAGE, _IMAGE_OPTIONS),
+    "hf": (None, MappingProxyType({**_IMAGE_OPTIONS, "sequence_length": 512})),
+}
+
+
+def find_model(name: str) -> ModelFacts | None:
+    """A catalogued model, or ``torchvision:NAME``, ``timm:NAME``, ``hf:PATH/config.json``; ``None`` for others."""
+    library, colon, rest = name.partition(":")
+    if not colon or library not in _LIBRARIES:
+        return MODELS.get(name)
+    if not rest or (library == "hf" and not rest.endswith(".json")):
+        return None
+    kind, options = _LIBRARIES[library]
+    family = "huggingface" if library == "hf" else library
+    return ModelFacts(name, name, family, None, None, kind, options)
+
 
 def is_import_path(name: str) -> bool:
     """Whether ``name`` points at a user's own builder (``package.module:function``)."""
     module, colon, function = name.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *function.split(".")))
+    parts = (*module.split("."), *function.split("."))
+    return bool(colon) and module not in _LIBRARIES and all(part.isidentifier() for part in parts)
 
 
 def model_title(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from torchscale.catalog.models import MODELS, ModelFacts
+from torchscale.catalog.models import ModelFacts, find_model
 from torchscale.schema.cell import Cell
 from torchscale.worker.models import custom
 from torchscale.worker.models.interface import Workload
@@ -15,10 +15,10 @@ def import_model(cell: Cell) -> None:
     """Import what builds the cell's model, so that building it allocates the model alone.
 
     Raises:
-        ImportError: a user's own module cannot be imported or has no such function.
+        ImportError: a user's own module cannot be imported or has no such function, or a library is not there.
         TypeError: it is not a function.
     """
-    facts = MODELS.get(cell.model)
+    facts = find_model(cell.model)
     if facts is None:
         custom.resolve(cell.model)
     else:
@@ -27,7 +27,7 @@ def import_model(cell: Cell) -> None:
 
 def build_workload(cell: Cell) -> Workload:
     """The cell's model, on CPU. Weights come from torch's current seed; nothing is downloaded."""
-    facts = MODELS.get(cell.model)
+    facts = find_model(cell.model)
     if facts is None:
         return custom.build(cell.model, cell.model_options)
     family = _family(facts)

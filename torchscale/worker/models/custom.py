@@ -13,20 +13,31 @@ The contract, in full::
     def build(**options):                             # options come from the config
         return Net()
 
-``tokens_per_sample`` on the module is optional; with it, tokens per second are reported.
+Optional on the module:
+
+- ``compute_loss(output, batch)``: the loss, where ``forward`` returns something else; ``forward`` is then given those
+  items of the batch that it names.
+- ``tokens_per_sample``: with it, tokens per second are reported.
+- ``flops_per_sample``: of a forward pass, where counting it would be wrong.
+- ``tensor_split()`` and ``pipeline_split()``: a :class:`~torchscale.worker.models.interface.TensorSplit` and a
+  :class:`~torchscale.worker.models.interface.PipelineSplit`, for the strategies that split layers.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from torch import nn
 
 from torchscale.catalog.models import OptionValue
-from torchscale.worker.models.interface import Workload
+from torchscale.worker.models.interface import PipelineSplit, TensorSplit, Workload
+
+S = TypeVar("S", TensorSplit, PipelineSplit)
 
 
 def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
@@ -42,8 +53,18 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
     make_batch = getattr(module, "make_batch", None)
     if not callable(make_batch):
         raise TypeError(f"the module that {path} returned needs a method make_batch(batch_size, generator)")
-    tokens = getattr(module, "tokens_per_sample", None)
-    return Workload(module, make_batch, int(tokens) if isinstance(tokens, int) else None)
+    tokens, flops = getattr(module, "tokens_per_sample", None), getattr(module, "flops_per_sample", None)
+    loss = getattr(module, "compute_loss", None)
+    return Workload(
+        module,
+        make_batch,
+        int(tokens) if isinstance(tokens, int) else None,
+        loss=loss if callable(loss) else None,
+        forward_keys=_parameters_of(module.forward) if callable(loss) else None,
+        flops_per_sample=float(flops) if isinstance(flops, int | float) else None,
+        tensor=_split(module, "tensor_split", TensorSplit),
+        pipeline=_split(module, "pipeline_split", PipelineSplit),
+    )
 
 
 def resolve(path: str) -> Callable[..., object]:
@@ -58,4 +79,22 @@ def resolve(path: str) -> Callable[..., object]:
         found = getattr(found, part)
     if not callable(found):
         raise TypeError(f"{path} is a {type(found).__name__}, not a function")
+    return found
+
+
+def _parameters_of(forward: Callable[..., object]) -> frozenset[str] | None:
+    """Names that ``forward`` takes; ``None`` if it takes any."""
+    parameters = inspect.signature(forward).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return frozenset(parameter.name for parameter in parameters)
+
+
+def _split(module: nn.Module, name: str, kind: type[S]) -> S | None:
+    method = getattr(module, name, None)
+    if not callable(method):
+        return None
+    found = method()
+    if not isinstance(found, kind):
+        raise TypeError(f"{name}() must return a {kind.__name__}, not {type(found).__name__}")
     return found

@@ -21,6 +21,9 @@ _ARCHITECTURES: dict[str, dict[str, int]] = {
         "eos_token_id": 0,
     },
     "gpt2": {},
+    "gpt2-medium": {"n_embd": 1024, "n_layer": 24, "n_head": 16},
+    "gpt2-large": {"n_embd": 1280, "n_layer": 36, "n_head": 20},
+    "gpt2-xl": {"n_embd": 1600, "n_layer": 48, "n_head": 25},
 }
 
 

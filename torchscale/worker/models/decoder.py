@@ -1,0 +1,166 @@
+"""A decoder transformer that knows how to be split: by matrices, along the sequence, and into stages of layers.
+
+Shapes: B samples, T tokens, D hidden size, V vocabulary; under tensor parallelism a device holds some of the heads.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from torchscale.catalog.models import OptionValue
+from torchscale.worker.models.interface import PipelineSplit, TensorSplit, Workload
+from torchscale.worker.models.text import token_batches
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+_INIT_STD = 0.02
+
+
+def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
+    """A causal language model; options ``hidden_size``, ``num_layers``, ``num_heads``, ``vocab_size``,
+    ``sequence_length``.
+
+    Raises:
+        ValueError: the heads do not divide the hidden size, or leave an odd number for each head.
+    """
+    del name
+    hidden, layers, heads = (int(options[key]) for key in ("hidden_size", "num_layers", "num_heads"))
+    vocabulary, length = int(options["vocab_size"]), int(options["sequence_length"])
+    if hidden % (2 * heads):
+        raise ValueError(f"hidden_size {hidden} does not divide by twice the num_heads {heads}")
+
+    def plan(sequence: bool) -> Mapping[str, ParallelStyle]:
+        from torchscale.worker.models.decoder_split import sequence_plan, tensor_plan  # noqa: PLC0415 - slow to import
+
+        return sequence_plan(layers) if sequence else tensor_plan(layers)
+
+    return Workload(
+        Decoder(hidden, layers, heads, vocabulary, length),
+        token_batches(vocabulary, length),
+        length,
+        tensor=TensorSplit(heads, plan, takes_sequence=True, length=length),
+        pipeline=PipelineSplit(layers, _stage, "input_ids", "labels", next_token_loss),
+    )
+
+
+def next_token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
+    """Mean cross-entropy of each token given those before it."""
+    predicted, target = logits_BTV[:, :-1], labels_BT[:, 1:]
+    return functional.cross_entropy(predicted.flatten(0, 1).float(), target.flatten())
+
+
+class Decoder(nn.Module):
+    """Pre-norm blocks with rotary positions (Su et al., 2021); no biases, no dropout, separate embedding and head.
+
+    A stage of a pipeline lacks the parts that belong to others.
+    """
+
+    cosines: Tensor
+    sines: Tensor
+
+    def __init__(self, hidden: int, layers: int, heads: int, vocabulary: int, length: int) -> None:
+        super().__init__()
+        self.embedding: nn.Module | None = nn.Embedding(vocabulary, hidden)
+        self.blocks = nn.ModuleDict({str(layer): Block(hidden, hidden // heads) for layer in range(layers)})
+        self.norm: nn.Module | None = nn.LayerNorm(hidden, bias=False)
+        self.head: nn.Module | None = nn.Linear(hidden, vocabulary, bias=False)
+        cosines, sines = _rotations(length, hidden // heads)
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=_INIT_STD)
+
+    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> Tensor:
+        """The loss where there are labels (B, T); else what the next stage takes, or logits (B, T, V)."""
+        x = input_ids if self.embedding is None else self.embedding(input_ids)
+        for block in self.blocks.values():
+            x = block(x, self.cosines, self.sines)
+        if self.head is None or self.norm is None:
+            return x
+        logits: Tensor = self.head(self.norm(x))
+        return logits if labels is None else next_token_loss(logits, labels)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each with a norm before and the residual around."""
+
+    def __init__(self, hidden: int, head_size: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(hidden, bias=False)
+        self.attention = Attention(hidden, head_size)
+        self.feed_forward_norm = nn.LayerNorm(hidden, bias=False)
+        self.feed_forward = FeedForward(hidden)
+
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        """(B, T, D) to the same."""
+        x = x + self.attention(self.attention_norm(x), cosines, sines)
+        return x + self.feed_forward(self.feed_forward_norm(x))  # type: ignore[no-any-return]
+
+
+class Attention(nn.Module):
+    """Causal self-attention over the heads that this device holds."""
+
+    def __init__(self, hidden: int, head_size: int) -> None:
+        super().__init__()
+        self.head_size = head_size
+        self.query = nn.Linear(hidden, hidden, bias=False)
+        self.key = nn.Linear(hidden, hidden, bias=False)
+        self.value = nn.Linear(hidden, hidden, bias=False)
+        self.out = nn.Linear(hidden, hidden, bias=False)
+
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        """(B, T, D) to the same."""
+        query, key, value = (
+            projection(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )
+        query, key = _rotate(query, cosines, sines), _rotate(key, cosines, sines)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class FeedForward(nn.Module):
+    """Two matrices, four times as wide between them."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(hidden, 4 * hidden, bias=False)
+        self.down = nn.Linear(4 * hidden, hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) to the same."""
+        return self.down(functional.gelu(self.up(x)))  # type: ignore[no-any-return]
+
+
+def _rotations(length: int, head_size: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of each position and pair of dimensions, (T, head size)."""
+    rate = 10_000.0 ** (-torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
+    angles = torch.outer(torch.arange(length, dtype=torch.float32), rate).repeat(1, 2)
+    return angles.cos(), angles.sin()
+
+
+def _rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    turned = torch.cat((-second, first), dim=-1)
+    return x * cosines.to(x.dtype) + turned * sines.to(x.dtype)
+
+
+def _stage(module: nn.Module, layers: range, first: bool, last: bool) -> nn.Module:
+    """A decoder with some of the layers of ``module``, sharing its parameters."""
+    assert isinstance(module, Decoder)  # noqa: S101 - narrows for the type checker
+    stage = copy.copy(module)
+    stage._modules = dict(module._modules)
+    stage.blocks = nn.ModuleDict({str(layer): module.blocks[str(layer)] for layer in layers})
+    if not first:
+        stage.embedding = None
+    if not last:
+        stage.norm = stage.head = None
+    return stage

@@ -1,0 +1,70 @@
+"""``hf:PATH/config.json``: the model that a local Hugging Face configuration describes, with random weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import transformers
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+)
+
+from torchscale.catalog.models import OptionValue
+from torchscale.worker.models.images import image_batches, image_inputs
+from torchscale.worker.models.interface import Workload
+from torchscale.worker.models.text import sequence_length, token_batches
+
+_TASKS = (AutoModelForImageClassification, AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM)
+
+
+def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
+    """The class that ``architectures`` names if it is one that can be trained here, else by the kind of model.
+
+    Options: ``sequence_length`` (tokens) for text, ``image_size`` and ``num_classes`` for images. Code that a
+    configuration points to is not run.
+
+    Raises:
+        ValueError: the file is no configuration, or of a kind of model that cannot be trained here.
+    """
+    path = Path(name.partition(":")[2])
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        kind = content["model_type"]
+        config = AutoConfig.for_model(kind, **{key: value for key, value in content.items() if key != "model_type"})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no configuration of a known model: {type(error).__name__}: {error}") from error
+    config.use_cache = False
+    task = _task(config)
+    if task is AutoModelForImageClassification:
+        images = image_inputs(options, "pixel_values", "labels")
+        config.num_labels, config.image_size = images.num_classes, images.image_size
+        return Workload(_make(task, config), image_batches(images), images=images)
+    length = sequence_length(options, getattr(config, "max_position_embeddings", None) or 2**31, str(path))
+    return Workload(_make(task, config), token_batches(config.vocab_size, length), length)
+
+
+def _make(task: Any, config: Any) -> nn.Module:  # noqa: ANN401 - transformers is not typed
+    module = task.from_config(config, trust_remote_code=False)
+    assert isinstance(module, nn.Module)  # noqa: S101 - narrows for the type checker
+    return module
+
+
+def _task(config: Any) -> Any:  # noqa: ANN401 - transformers is not typed
+    """The kind of head: what the configuration names, else the first that knows this kind of model."""
+    named = [getattr(transformers, name, None) for name in config.architectures or ()]
+    able = [task for task in _TASKS if type(config) in task._model_mapping]
+    for task in able:
+        if task._model_mapping[type(config)] in named:
+            return task
+    if not able:
+        raise ValueError(f"a model of type {config.model_type!r} has no head that is trained here")
+    causal = AutoModelForCausalLM in able and bool(getattr(config, "is_decoder", False))
+    return AutoModelForCausalLM if causal else able[0]

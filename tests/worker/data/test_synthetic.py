@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from torchscale.worker.data.interface import Share
 from torchscale.worker.data.synthetic import SyntheticSource
 from torchscale.worker.models.interface import BatchOfTensors, Workload
 
@@ -18,7 +19,8 @@ def images(batch_size: int, generator: torch.Generator) -> BatchOfTensors:
 
 def source(seed: int = 0, make_batch: Any = images, *, channels_last: bool = False) -> SyntheticSource:
     workload = Workload(nn.Identity(), make_batch)
-    return SyntheticSource(workload, batch_size=4, seed=seed, device=CPU, channels_last=channels_last)
+    share = Share(4, index=0, copies=1)
+    return SyntheticSource(workload, share=share, seed=seed, device=CPU, channels_last=channels_last)
 
 
 def test_a_few_batches_come_in_turn() -> None:
@@ -53,7 +55,7 @@ def test_channels_last_is_for_images_alone() -> None:
         (
             {"x": torch.zeros(2, 4)},
             ValueError,
-            r"'x' has the shape \(2, 4\); its first dimension must be the batch of 4",
+            r"'x' has the shape \(2, 4\); its first dimension must be the batch of 1",
         ),
         ({"x": torch.tensor(1.0)}, ValueError, r"'x' has the shape \(\)"),
     ],

@@ -79,7 +79,6 @@ class CellProfiler:
         self, cell: Cell, directory: Path, stop: StopRequest, on_progress: Callable[[Progress], None]
     ) -> Profile:
         """Record ``cell`` into ``directory`` and analyse it."""
-        on_cuda = self.plan.device == "cuda"
         request = RecordRequest(
             tool=self.choice.tool,
             target=self.target,
@@ -91,8 +90,10 @@ class CellProfiler:
             cell=cell,
             launch=0,
             device=self.plan.device,
-            device_indices=self.plan.device_indices[: cell.world_size] if on_cuda else (),
+            device_indices=self.plan.device_indices_of(cell.world_size),
             cpu_sets=self.plan.cpu_sets(cell.world_size),
+            own_cores=self.plan.device == "cpu" and not self.plan.is_oversubscribed(cell.world_size),
+            oversubscribed=self.plan.is_oversubscribed(cell.world_size),
             threads_per_rank=self.plan.threads_per_rank,
             started_at=time.time(),
             collective_timeout_seconds=self.limits.collective_seconds,

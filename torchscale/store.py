@@ -45,6 +45,10 @@ _GROWING_KEYS = (
     ("gpu_counts",),
     ("training", "precision"),
     ("training", "optimizer"),
+    ("training", "fused"),
+    ("training", "gradient_accumulation"),
+    ("training", "activation_checkpointing"),
+    ("data", "source"),
     ("model", "channels_last"),
     ("model", "compile"),
     ("parallel", "strategy"),
@@ -52,6 +56,7 @@ _GROWING_KEYS = (
     ("benchmark", "cell_seconds"),
     ("launch", "timeout_seconds"),
     ("launch", "stall_timeout_seconds"),
+    ("launch", "isolation"),
     ("profiling",),
 )
 

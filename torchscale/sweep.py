@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from torchscale.analysis.results import CellSummary, RunSummary, summarize, summarize_cell
+from torchscale.launch.group import Group
 from torchscale.launch.torchrun import LaunchLimits, StopRequest, run_launch
 from torchscale.plan import Plan
 from torchscale.profiling import CellProfiler, Profile
@@ -93,14 +96,15 @@ class Sweep:
 
         With a ``profiler``, the cells that ``profiling.trigger`` asks for are profiled once all are measured.
         """
-        for item in pending:
-            if stop.asked:
-                break
-            listener.launch_started(item.cell, item.launch)
-            record = self._launch(item, listener, stop)
-            self._records.setdefault(item.cell.id, {})[item.launch] = record
-            self._write_summary(summarize(self._run_so_far()))
-            listener.launch_finished(item.cell, record, summarize_cell(self._cell_run(PlannedCell(cell=item.cell))))
+        with self._runner(listener, stop) as run:
+            for item in self._in_order(pending):
+                if stop.asked:
+                    break
+                listener.launch_started(item.cell, item.launch)
+                record = run(item)
+                self._records.setdefault(item.cell.id, {})[item.launch] = record
+                self._write_summary(summarize(self._run_so_far()))
+                listener.launch_finished(item.cell, record, summarize_cell(self._cell_run(PlannedCell(cell=item.cell))))
         summary = summarize(self._folder.load())
         self._write_summary(summary)
         if profiler is not None and self._profile(profiler, summary, listener, stop):
@@ -123,37 +127,81 @@ class Sweep:
             listener.profile_finished(cell.cell, found[-1])
         return found
 
+    def _in_order(self, pending: tuple[Pending, ...]) -> list[Pending]:
+        """As planned; with ``launch.isolation: group``, launches that can share processes follow each other."""
+        if self._experiment.launch.isolation == "cell":
+            return list(pending)
+        return sorted(pending, key=lambda item: (item.launch, *_group_key(item)))
+
+    @contextmanager
+    def _runner(self, listener: Listener, stop: StopRequest) -> Iterator[Callable[[Pending], LaunchRecord]]:
+        """What runs one launch, by itself or in a group; nothing is left running afterwards."""
+        if self._experiment.launch.isolation == "cell":
+            yield lambda item: self._launch(item, listener, stop)
+            return
+        groups = _Groups(self, listener, stop)
+        try:
+            yield groups.run
+        finally:
+            groups.close()
+
     def _launch(self, item: Pending, listener: Listener, stop: StopRequest) -> LaunchRecord:
         directory = self._folder.begin_launch(item.cell, item.launch)
-        settings, log_steps = self._experiment.launch, self._experiment.benchmark.log_step_times
-        limits = LaunchLimits(
-            timeout_seconds=settings.timeout_seconds,
-            stall_seconds=settings.stall_timeout_seconds,
-            budget_seconds=self._experiment.benchmark.cell_seconds,
-        )
-        on_cuda = self._plan.device == "cuda"
-        task = LaunchTask(
-            cell=item.cell,
-            launch=item.launch,
-            device=self._plan.device,
-            device_indices=self._plan.device_indices[: item.cell.world_size] if on_cuda else (),
-            cpu_sets=self._plan.cpu_sets(item.cell.world_size),
-            threads_per_rank=self._plan.threads_per_rank,
-            started_at=time.time(),
-            budget_seconds=limits.budget_seconds,
-            collective_timeout_seconds=limits.collective_seconds,
-            log_step_times=log_steps,
-        )
         record = run_launch(
-            task,
+            self.task(item),
             directory,
-            limits=limits,
-            extra_env=settings.env,
+            limits=self.limits,
+            extra_env=self.extra_env,
             stop=stop,
             on_progress=listener.launch_progress,
         )
         self._folder.finish_launch(item.cell, record)
         return record
+
+    def launch_in(self, group: Group, item: Pending, listener: Listener, stop: StopRequest) -> LaunchRecord:
+        """Run one launch in a group's processes; the record is not written yet."""
+        directory = self._folder.begin_launch(item.cell, item.launch)
+        return group.run(
+            self.task(item), directory, limits=self.limits, stop=stop, on_progress=listener.launch_progress
+        )
+
+    def keep(self, item: Pending, record: LaunchRecord) -> LaunchRecord:
+        """Write a launch's record."""
+        self._folder.finish_launch(item.cell, record)
+        return record
+
+    @property
+    def extra_env(self) -> Mapping[str, str]:
+        """Variables for the ranks."""
+        return self._experiment.launch.env
+
+    @property
+    def limits(self) -> LaunchLimits:
+        """Bounds of every launch."""
+        settings = self._experiment.launch
+        return LaunchLimits(
+            timeout_seconds=settings.timeout_seconds,
+            stall_seconds=settings.stall_timeout_seconds,
+            budget_seconds=self._experiment.benchmark.cell_seconds,
+        )
+
+    def task(self, item: Pending) -> LaunchTask:
+        """What the ranks of a launch are told, as of now."""
+        plan, world_size = self._plan, item.cell.world_size
+        return LaunchTask(
+            cell=item.cell,
+            launch=item.launch,
+            device=plan.device,
+            device_indices=plan.device_indices_of(world_size),
+            cpu_sets=plan.cpu_sets(world_size),
+            own_cores=plan.device == "cpu" and not plan.is_oversubscribed(world_size),
+            oversubscribed=plan.is_oversubscribed(world_size),
+            threads_per_rank=plan.threads_per_rank,
+            started_at=time.time(),
+            budget_seconds=self.limits.budget_seconds,
+            collective_timeout_seconds=self.limits.collective_seconds,
+            log_step_times=self._experiment.benchmark.log_step_times,
+        )
 
     def _cell_run(self, planned: PlannedCell) -> CellRun:
         launches = self._records.get(planned.cell.id, {})
@@ -166,6 +214,47 @@ class Sweep:
 
     def _write_summary(self, summary: RunSummary) -> None:
         atomic_write_text(self._folder.path / "summary.csv", summary_csv(summary))
+
+
+class _Groups:
+    """Runs launches in the processes of those before them, as long as these are of the same kind and nothing fails.
+
+    A launch that fails after others of its group runs again in processes of its own: what they say counts.
+    """
+
+    def __init__(self, sweep: Sweep, listener: Listener, stop: StopRequest) -> None:
+        self._sweep, self._listener, self._stop = sweep, listener, stop
+        self._group: Group | None = None
+        self._key: tuple[object, ...] = ()
+
+    def run(self, item: Pending) -> LaunchRecord:
+        """Run one launch and keep its record."""
+        if self._group is not None and self._key != _group_key(item):
+            self.close()
+        shared = self._group is not None
+        record = self._run_in_group(item)
+        if shared and record.state not in (State.OK, State.INTERRUPTED) and not self._stop.asked:
+            record = self._run_in_group(item)
+        return self._sweep.keep(item, record)
+
+    def close(self) -> None:
+        """End the group's processes."""
+        if self._group is not None:
+            self._group.close()
+        self._group = None
+
+    def _run_in_group(self, item: Pending) -> LaunchRecord:
+        if self._group is None:
+            self._group, self._key = Group(self._sweep.task(item), self._sweep.extra_env), _group_key(item)
+        record = self._sweep.launch_in(self._group, item, self._listener, self._stop)
+        if record.state is not State.OK:
+            self.close()
+        return record
+
+
+def _group_key(item: Pending) -> tuple[int, bool]:
+    """Equal for launches that can run in the same processes."""
+    return item.cell.world_size, item.cell.deterministic
 
 
 def _calls_for_profile(summary: CellSummary, settings: Profiling) -> bool:

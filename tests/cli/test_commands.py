@@ -65,7 +65,7 @@ def test_a_plan_without_a_run(tmp_path: Path) -> None:
     done = torchscale(tmp_path, "benchmark", "config.yaml", "--dry-run", "--launch.devices=[0]")
     assert done.returncode == 0, done.stderr
     assert "24 cells: 6 to run (6 launches), 18 skipped." in done.stdout
-    assert "skip: needs 8 devices" in done.stdout
+    assert "needs 8 devices" in done.stdout
     assert not (tmp_path / "results").exists()
     plan = json.loads(torchscale(tmp_path, "benchmark", "config.yaml", "--dry-run", "--json").stdout)
     assert len(plan["cells"]) == 24
@@ -134,7 +134,7 @@ def test_list(tmp_path: Path) -> None:
     assert set(everything) == {"models", "strategies", "precisions", "optimizers", "presets", "hardware"}
     narrow = torchscale(tmp_path, "list", "models", columns=80).stdout
     assert "25.6 M" in narrow
-    assert narrow.count("sequence_length=") == 5
+    assert "sequence_length=2048" in narrow.replace("\n", "").replace(" ", "")
     assert "…" not in narrow
 
 

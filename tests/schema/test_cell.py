@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.factories import cells
-from torchscale.schema.cell import Cell
+from torchscale.schema.cell import Cell, Loader
+from torchscale.schema.config import Data
+from torchscale.schema.strategy import NoStrategy
 
 CELL = cells(models="resnet50", batch_sizes=[64], gpu_counts=[4])[0]
 
@@ -25,7 +27,7 @@ def test_every_field_is_part_of_the_id() -> None:
         "world_size": 2,
         "device": "cuda",
         "precision": "bf16",
-        "strategy": "none",
+        "strategy": NoStrategy(),
         "optimizer": "sgd",
         "learning_rate": 1.0,
         "channels_last": True,
@@ -33,9 +35,16 @@ def test_every_field_is_part_of_the_id() -> None:
         "seed": 1,
         "cudnn_benchmark": False,
         "num_samples": 3,
+        "data_source": "shards",
+        "fused": True,
+        "gradient_accumulation": 2,
+        "activation_checkpointing": "full",
+        "gradient_clipping": 1.0,
+        "deterministic": True,
+        "loader": Loader(**Data().model_dump(include=set(Loader.model_fields))),
         "measurement": CELL.measurement.model_copy(update={"max_steps": 7}),
     }
-    assert {*changes, "kind", "data_source"} == set(Cell.model_fields)
+    assert {*changes, "kind"} == set(Cell.model_fields)
     ids = {CELL.model_copy(update={key: value}).id for key, value in changes.items()}
     assert len(ids | {CELL.id}) == len(changes) + 1
 

@@ -69,7 +69,10 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
         ("experiment_name: ../x", "must be a plain file name"),
         ("experiment_name: a/b", "must be a plain file name"),
         ("training: {cudnn_benchmark: yes}", "expected true or false, got 'yes'"),
-        ("training: {precision: bf61}", "expected 'fp32', 'tf32', 'fp16' or 'bf16', got 'bf61'; did you mean 'bf16'?"),
+        (
+            "training: {precision: bf61}",
+            "expected 'fp32', 'tf32', 'fp16', 'bf16' or 'fp8', got 'bf61'; did you mean 'bf16'?",
+        ),
         ("training: 3", "config.yaml:3: training: expected a mapping of keys to values, got 3"),
         ("training: {learning_rate: .inf}", "got '.inf'"),
         ("benchmark: {measure_steps: 3, measure_seconds: 4}", "measure_steps and measure_seconds exclude each other"),
@@ -210,7 +213,7 @@ def test_overrides_come_after_the_file_and_before_validation(tmp_path: Path) -> 
     [
         (
             "--training.precision=bf61",
-            "--training.precision=bf61: expected 'fp32', 'tf32', 'fp16' or 'bf16', got 'bf61'",
+            "--training.precision=bf61: expected 'fp32', 'tf32', 'fp16', 'bf16' or 'fp8', got 'bf61'",
         ),
         ("--training.presicion=bf16", "--training.presicion=bf16: unknown key; did you mean 'precision'?"),
         ("--dry-rnu", "--dry-rnu: no such option or config key; did you mean '--dry-run'?"),

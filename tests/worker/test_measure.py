@@ -101,11 +101,12 @@ def test_resident_memory_grows_by_what_is_touched() -> None:
 def test_a_fingerprint_sees_every_bit_and_no_layout() -> None:
     module = nn.Conv2d(3, 8, 3)
     before = fingerprint(module)
-    assert torch.equal(before, fingerprint(module.to(memory_format=torch.channels_last)))  # type: ignore[call-overload]
+    assert before == fingerprint(module.to(memory_format=torch.channels_last))  # type: ignore[call-overload]
     with torch.no_grad():
         module.bias.view(torch.int32)[3] += 1  # type: ignore[union-attr]
     after = fingerprint(module)
-    assert (before != after).tolist() == [False, True]
+    assert before["weight"] == after["weight"]
+    assert before["bias"] != after["bias"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -113,13 +114,13 @@ def test_fingerprints_of_other_dtypes_and_of_nan(dtype: torch.dtype) -> None:
     module = nn.Linear(3, 3).to(dtype)
     with torch.no_grad():
         module.weight[0, 0] = float("nan")
-    assert torch.equal(fingerprint(module), fingerprint(module))
+    assert fingerprint(module) == fingerprint(module)
 
 
 def test_a_single_rank_agrees_with_itself() -> None:
     assert differing_parameter(nn.Linear(2, 2), ALONE) is None
     assert ALONE.agree(3.0) == 3.0
-    assert fingerprint(nn.ReLU()).numel() == 0
+    assert fingerprint(nn.ReLU()) == {}
 
 
 def test_processor_time_is_read_from_the_right_cpus_when_some_are_offline(
@@ -190,5 +191,5 @@ def test_a_scalar_parameter_has_a_fingerprint(dtype: torch.dtype) -> None:
     before = fingerprint(module)
     with torch.no_grad():
         module.one.add_(1)  # type: ignore[operator]
-    assert before.shape == (1,)
-    assert not torch.equal(before, fingerprint(module))
+    assert list(before) == ["one"]
+    assert before != fingerprint(module)

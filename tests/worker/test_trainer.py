@@ -44,9 +44,13 @@ def bare_losses(precision: str) -> list[float]:
     torch.manual_seed(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     scaler = torch.amp.GradScaler("cpu", enabled=precision == "fp16")
-    generator = torch.Generator().manual_seed(0)
+    samples = []
+    for number in range(8):  # four steps of two samples
+        generator = torch.Generator().manual_seed(number)
+        samples.append({name: torch.randint(8192, (1, 64), generator=generator) for name in ("input_ids", "labels")})
     batches = [
-        {name: torch.randint(8192, (2, 64), generator=generator) for name in ("input_ids", "labels")} for _ in range(4)
+        {name: torch.cat([one[name], two[name]]) for name in one}
+        for one, two in zip(samples[::2], samples[1::2], strict=True)
     ]
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[precision]
     losses = []

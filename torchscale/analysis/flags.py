@@ -92,5 +92,5 @@ def foreign_share(ranks: Sequence[RankRecord]) -> float | None:
 
 def _phases_off(steps: StepDigest) -> bool:
     total = steps.mean_data_wait + steps.mean_forward + steps.mean_backward + steps.mean_optimizer
-    total += steps.mean_sync or 0.0
+    total += (steps.mean_sync or 0.0) + (steps.mean_bubble or 0.0)
     return abs(total - steps.seconds.mean) > PHASE_LIMIT * steps.seconds.mean

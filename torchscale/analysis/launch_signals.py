@@ -32,7 +32,10 @@ def digest_signals(ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[
     long_steps = None if pauses is None else pauses.count
     long_seconds = None if pauses is None else pauses.seconds_per_step
     syncs = [[step.sync for step in steps] for steps in ranks]
-    if len(ranks) < 2 or any(value is None for row in syncs for value in row):
+    if len(ranks) > 1 and any(value is None for row in syncs for value in row):
+        # Phases then hold waits for other ranks, and a pause of one would be seen in all.
+        return SignalDigest(own=by_batch(own), data_wait=by_batch(data))
+    if len(ranks) < 2:
         return SignalDigest(
             own=by_batch(own), data_wait=by_batch(data), long_steps=long_steps, long_step_seconds=long_seconds
         )

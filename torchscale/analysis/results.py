@@ -34,7 +34,7 @@ _WORST_FIRST = (
 class Phases:
     """Mean seconds of a step's phases, averaged over ranks and launches. They add up to the mean step.
 
-    ``sync`` is exposed exchange; where it is ``None``, ``backward`` contains it.
+    ``sync`` is exposed exchange; where it is ``None``, ``backward`` contains it. ``bubble`` is of pipelines alone.
     """
 
     data_wait: float
@@ -42,6 +42,7 @@ class Phases:
     backward: float
     optimizer: float
     sync: float | None = None
+    bubble: float | None = None
 
 
 @dataclass(frozen=True)
@@ -225,10 +226,12 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
 def _phases(launches: Sequence[LaunchRecord]) -> Phases:
     steps = [digest for record in launches for digest in record.rank_steps]
     syncs = [digest.mean_sync for digest in steps if digest.mean_sync is not None]
+    bubbles = [digest.mean_bubble for digest in steps if digest.mean_bubble is not None]
     return Phases(
         data_wait=statistics.fmean(digest.mean_data_wait for digest in steps),
         forward=statistics.fmean(digest.mean_forward for digest in steps),
         backward=statistics.fmean(digest.mean_backward for digest in steps),
         optimizer=statistics.fmean(digest.mean_optimizer for digest in steps),
         sync=statistics.fmean(syncs) if len(syncs) == len(steps) else None,
+        bubble=statistics.fmean(bubbles) if len(bubbles) == len(steps) else None,
     )

@@ -45,7 +45,7 @@ def list_names(
 
 
 def _rows(kind: Kind) -> Rows:
-    from torchscale.schema.config import OptimizerName, Precision, Strategy  # noqa: PLC0415 - `--help` needs none
+    from torchscale.schema.config import OptimizerName, Precision  # noqa: PLC0415 - `--help` needs none
 
     if kind is Kind.MODELS:
         return _models()
@@ -53,8 +53,9 @@ def _rows(kind: Kind) -> Rows:
         return _presets()
     if kind is Kind.HARDWARE:
         return _hardware()
+    if kind is Kind.STRATEGIES:
+        return _strategies()
     described = {
-        Kind.STRATEGIES: (Strategy, _STRATEGIES),
         Kind.PRECISIONS: (Precision, _PRECISIONS),
         Kind.OPTIMIZERS: (OptimizerName, _OPTIMIZERS),
     }
@@ -65,12 +66,20 @@ def _rows(kind: Kind) -> Rows:
 _STRATEGIES = {
     "none": "one device, no process group",
     "ddp": "DistributedDataParallel: a copy on every device, gradients averaged; plain on one device",
+    "zero1": "DDP with the optimizer's state split over the devices",
+    "fsdp": "FSDP2: parameters, gradients and optimizer state split over the devices (HSDP with shard)",
+    "tensor": "the matrices of every layer split over the devices",
+    "sequence": "tensor, with the rest of every layer split along the sequence",
+    "pipeline": "devices hold consecutive layers and pass micro-batches on (gpipe, 1f1b, interleaved)",
+    "model": "layers split over devices, the whole batch passing through at once",
+    "hybrid": "any product of data, shard, tensor and pipeline degrees",
 }
 _PRECISIONS = {
     "fp32": "full single precision, TF32 off",
     "tf32": "fp32 with TF32 matrix products (CUDA, compute capability 8.0 and newer)",
     "fp16": "fp16 autocast with a gradient scaler; also written amp",
     "bf16": "bf16 autocast (CUDA: compute capability 8.0 and newer)",
+    "fp8": "bf16 with the matrix products of linear layers in fp8 (CUDA: compute capability 8.9 and newer)",
 }
 _OPTIMIZERS = {"sgd": "SGD with momentum 0.9", "adam": "Adam", "adamw": "AdamW"}
 
@@ -82,18 +91,43 @@ def _models() -> Rows:
         {
             "name": facts.name,
             "meaning": facts.title,
-            "parameters": f"{facts.parameters / 1e6:.1f} M",
+            "parameters": _millions(facts.parameters),
+            "forward": _giga(facts.forward_flops),
+            "splits": " ".join(sorted(facts.splits)),
             "options": " ".join(f"{key}={value}" for key, value in facts.options.items()),
         }
         for facts in MODELS.values()
     ]
-    own = {
-        "name": "my_pkg.my_module:build",
-        "meaning": "your own model (docs/models.md)",
-        "parameters": "",
-        "options": "",
-    }
-    return [*rows, own]
+    others = (
+        ("torchvision:NAME", "a classifier of torchvision, where it is installed"),
+        ("timm:NAME", "a classifier of timm, where it is installed"),
+        ("hf:PATH/config.json", "the model of a local Hugging Face configuration"),
+        ("my_pkg.my_module:build", "your own model (docs/models.md)"),
+    )
+    blank = {"parameters": "", "forward": "", "splits": "", "options": ""}
+    return [*rows, *({"name": name, "meaning": meaning, **blank} for name, meaning in others)]
+
+
+def _millions(parameters: int | None) -> str:
+    return "" if parameters is None else f"{parameters / 1e6:,.1f} M"
+
+
+def _giga(flops: int | None) -> str:
+    return "" if flops is None else f"{flops / 1e9:,.1f} GFLOP" if flops >= 1e8 else f"{flops / 1e6:,.1f} MFLOP"
+
+
+def _strategies() -> Rows:
+    from torchscale.schema.strategy import STRATEGIES  # noqa: PLC0415 - `--help` does not need it
+
+    return [
+        {
+            "name": name,
+            "meaning": _STRATEGIES[name],
+            "signals": " ".join(sorted(signal.value for signal in kind.signals)) or "phases alone",
+            "options": " ".join(key for key in kind.model_fields if key != "name"),
+        }
+        for name, kind in STRATEGIES.items()
+    ]
 
 
 def _presets() -> Rows:
@@ -120,14 +154,14 @@ def _print(title: str, rows: Rows) -> None:
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(
-        box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", show_header=title == "models"
+        box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", show_header=len(rows[0]) > 2
     )
     for column in rows[0]:
-        number = column == "parameters"
+        number = column in ("parameters", "forward")
         table.add_column(
             "" if column in ("name", "meaning") else column,
             justify="right" if number else "left",
-            no_wrap=column in ("name", "parameters"),
+            no_wrap=column in ("name", "parameters", "forward"),
             overflow="fold",
             header_style="dim",
         )

@@ -19,6 +19,7 @@ from torchscale.report.profile_words import stall_line
 from torchscale.schema.cell import Cell, DeviceKind
 from torchscale.schema.progress import Progress as LaunchProgress
 from torchscale.schema.record import LaunchRecord, State
+from torchscale.schema.strategy import strategy_label
 from torchscale.sweep import Listener
 from torchscale.units import format_percent, format_rate, format_seconds
 
@@ -136,7 +137,8 @@ def running_words(cell: Cell, device: DeviceKind, launch: int, repeats: int) -> 
     devices = f"{cell.world_size} {noun}{'s' * (cell.world_size != 1)}"
     facts = [f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"]
     facts += [cell.precision] if cell.precision != "fp32" else []
-    facts += [name for name, on in (("channels_last", cell.channels_last), ("compile", cell.compile)) if on]
+    label = strategy_label(cell.strategy)
+    facts += [*([label] if label != "ddp" else []), *cell.settings]
     facts += [f"launch {launch + 1} of {repeats}"] if repeats > 1 else []
     return f"Running {model_title(cell.model)} on {devices} ({', '.join(facts)})"
 

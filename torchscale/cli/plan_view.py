@@ -12,6 +12,7 @@ from torchscale.catalog.models import model_title
 from torchscale.cli.output import result_console
 from torchscale.plan import Plan
 from torchscale.schema.experiment import PlannedCell
+from torchscale.schema.strategy import strategy_label
 
 
 def print_plan(plan: Plan, *, where: str, folder: Path, repeats: int) -> None:
@@ -25,9 +26,12 @@ def print_plan(plan: Plan, *, where: str, folder: Path, repeats: int) -> None:
     table.add_column("precision")
     table.add_column("strategy")
     table.add_column("action")
+    reasons: dict[str, str] = {}
     for number, entry in enumerate(plan.cells, start=1):
-        table.add_row(str(number), *_row(entry), style="dim" if entry.skip_reason else None)
+        table.add_row(str(number), *_row(entry, reasons), style="dim" if entry.skip_reason else None)
     console.print(table)
+    for reason, mark in reasons.items():
+        console.print(f"{mark}  {reason}", soft_wrap=True, markup=False, highlight=False, style="dim")
     launches = len(plan.to_run) * repeats
     skipped = len(plan.cells) - len(plan.to_run)
     console.print(
@@ -52,10 +56,18 @@ def plan_json(plan: Plan) -> str:
     return json.dumps(content, indent=1)
 
 
-def _row(entry: PlannedCell) -> tuple[str, ...]:
+def _row(entry: PlannedCell, reasons: dict[str, str]) -> tuple[str, ...]:
+    """A cell's row; a new reason for skipping gets the next letter."""
     cell = entry.cell
     batch = f"{cell.batch_size}" if cell.scaling == "weak" else f"{cell.batch_size} global"
-    extras = [name for name, on in (("channels_last", cell.channels_last), ("compile", cell.compile)) if on]
-    strategy = " ".join([cell.strategy, *extras])
-    action = f"skip: {escape(entry.skip_reason)}" if entry.skip_reason else "run"
+    strategy = escape(" ".join([strategy_label(cell.strategy), *cell.settings]))
+    action = "run"
+    if entry.skip_reason:
+        action = f"skip ({reasons.setdefault(entry.skip_reason, _letters(len(reasons)))})"
     return escape(model_title(cell.model)), batch, str(cell.world_size), cell.precision, strategy, action
+
+
+def _letters(number: int) -> str:
+    """a, b, … z, aa, ab, …"""
+    before, last = divmod(number, 26)
+    return (_letters(before - 1) if before else "") + chr(ord("a") + last)

@@ -246,6 +246,7 @@ def _digests(
 def _step_digest(samples: Sequence[StepSample], seconds: Sequence[float]) -> StepDigest:
     count = len(samples)
     syncs = [sample.sync for sample in samples if sample.sync is not None]
+    bubbles = [sample.bubble for sample in samples if sample.bubble is not None]
     return StepDigest(
         seconds=digest(seconds),
         mean_data_wait=math.fsum(sample.data_wait for sample in samples) / count,
@@ -253,6 +254,7 @@ def _step_digest(samples: Sequence[StepSample], seconds: Sequence[float]) -> Ste
         mean_backward=math.fsum(sample.backward for sample in samples) / count,
         mean_optimizer=math.fsum(sample.optimizer for sample in samples) / count,
         mean_sync=math.fsum(syncs) / count if len(syncs) == count else None,
+        mean_bubble=math.fsum(bubbles) / count if len(bubbles) == count else None,
     )
 
 

@@ -15,6 +15,7 @@ from torchscale.schema.machine import Machine
 
 _PROBE_SECONDS = 120.0
 _SYSTEM_CPUS = Path("/sys/devices/system/cpu")
+_SYSTEM_NODES = Path("/sys/devices/system/node")
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -36,7 +37,7 @@ def detect_machine() -> Machine:
     except (ValidationError, IndexError) as error:
         raise MachineError(f"the environment probe answered {finished.stdout[-200:]!r}", hint=hint) from error
     cores = usable_cores()
-    return Machine(environment.model_copy(update={"cores": len(cores), "command": _command()}), cores)
+    return Machine(environment.model_copy(update={"cores": len(cores), "command": _command()}), cores, node_cores())
 
 
 def usable_cores(system_cpus: Path = _SYSTEM_CPUS, quota_file: Path = _CGROUP_QUOTA) -> tuple[int, ...]:
@@ -52,6 +53,27 @@ def usable_cores(system_cpus: Path = _SYSTEM_CPUS, quota_file: Path = _CGROUP_QU
     limit = _quota(quota_file)
     chosen = tuple(cores.values())
     return chosen[: max(1, limit)] if limit is not None else chosen
+
+
+def node_cores(system_nodes: Path = _SYSTEM_NODES) -> dict[int, tuple[int, ...]]:
+    """Logical CPUs of each NUMA node that this process may use; empty where the system does not say."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+    found: dict[int, tuple[int, ...]] = {}
+    for path in sorted(system_nodes.glob("node[0-9]*")):
+        usable = tuple(cpu for cpu in _listed(_read(path / "cpulist")) if cpu in allowed)
+        if usable:
+            found[int(path.name.removeprefix("node"))] = usable
+    return found
+
+
+def _listed(text: str) -> list[int]:
+    """``0-3,8`` → 0, 1, 2, 3, 8."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdigit():
+            found += range(int(first), int(last if last.isdigit() else first) + 1)
+    return found
 
 
 def detect_gpus() -> list[tuple[int, int]]:

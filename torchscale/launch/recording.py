@@ -54,7 +54,7 @@ def record_cell(
     if request is None:
         raise ValueError("the task asks for no recording")
     atomic_write_model(directory / "task.json", task)
-    command = torchrun_command(task, directory)
+    command = torchrun_command(task.cell.world_size, directory, str(directory / "task.json"))
     if nsys is not None:
         command = wrap(nsys, directory / OUTPUT_NAME, command, exact_steps())
     clock = time.monotonic()

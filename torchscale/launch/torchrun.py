@@ -86,7 +86,7 @@ def run_launch(
     """Run ``task`` in ``directory`` (empty but for what the caller put there) and say how it ended. Does not raise
     for anything that the ranks do; the record's state tells."""
     atomic_write_model(directory / "task.json", task)
-    command = torchrun_command(task, directory)
+    command = torchrun_command(task.cell.world_size, directory, str(directory / "task.json"))
     started_at = datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds")
     clock = time.monotonic()
     kills = OomKills()
@@ -104,21 +104,22 @@ def run_launch(
     )
 
 
-def torchrun_command(task: LaunchTask, directory: Path) -> list[str]:
-    """argv of the launch. Single node: a free port on the loopback address, no restarts."""
+def torchrun_command(world_size: int, directory: Path, *arguments: str) -> list[str]:
+    """argv of a torchrun of the worker with these arguments, its logs in ``directory``. Single node: a free port on the
+    loopback address, no restarts."""
     return [
         sys.executable,
         "-m",
         "torch.distributed.run",
         "--standalone",
         "--local-addr=127.0.0.1",
-        f"--nproc-per-node={task.cell.world_size}",
+        f"--nproc-per-node={world_size}",
         "--max-restarts=0",
         f"--log-dir={directory / 'logs'}",
         "--redirects=3",
         "-m",
         "torchscale.worker",
-        str(directory / "task.json"),
+        *arguments,
     ]
 
 
@@ -157,16 +158,17 @@ class Watch:
                 return Ending(EndingKind.NOT_STARTED, None, error.message)
             survivors: tuple[str, ...] = ()
             try:
-                kind, detail = self._wait(process)
+                kind, detail = self.wait(process)
             finally:
                 survivors = process.end(grace_seconds=0.0) if self.stop.at_once else process.end()
         return Ending(kind, process.poll(), detail, survivors)
 
-    def _wait(self, process: ManagedProcess) -> tuple[EndingKind, str]:
+    def wait(self, process: ManagedProcess, is_done: Callable[[], bool] = lambda: False) -> tuple[EndingKind, str]:
+        """Until the process has ended, ``is_done``, or a bound or the user ends the wait; the process may live on."""
         started = heard = time.monotonic()
         reader = _ProgressReader(self.directory / "progress.jsonl")
         phase = "starting"
-        while process.poll() is None:
+        while process.poll() is None and not is_done():
             for progress in reader.read():
                 heard, phase = time.monotonic(), progress.phase
                 self.on_progress(progress)

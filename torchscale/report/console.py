@@ -13,6 +13,7 @@ from torchscale.catalog.models import model_title
 from torchscale.report.profile_words import finding_text
 from torchscale.report.words import batch_words
 from torchscale.schema.record import State
+from torchscale.schema.strategy import strategy_label
 from torchscale.units import format_bytes, format_percent, format_rate, format_seconds
 
 _STATE_STYLE = {State.OK: "green", State.SKIPPED: "dim", State.INTERRUPTED: "yellow", State.INCOMPLETE: "yellow"}
@@ -74,8 +75,9 @@ def _flag_lines(summary: RunSummary) -> list[str]:
 
 def _row(summary: CellSummary) -> list[str]:
     cell, figures = summary.cell, summary.figures
+    label = strategy_label(cell.strategy)
     settings: list[str] = [cell.precision] if cell.precision != "fp32" else []
-    settings += [name for name, on in (("channels_last", cell.channels_last), ("compile", cell.compile)) if on]
+    settings += [*([label] if label != "ddp" else []), *cell.settings]
     title = " ".join([model_title(cell.model), *settings])
     batch = str(cell.batch_size) if cell.scaling == "weak" else f"{cell.batch_size} global"
     style = _STATE_STYLE.get(summary.state, "red")

@@ -7,6 +7,7 @@ import io
 import json
 
 from torchscale.analysis.results import CellSummary, Figures, RunSummary
+from torchscale.schema.strategy import strategy_label
 
 Value = str | int | float | bool | None
 
@@ -79,7 +80,7 @@ def _row(summary: CellSummary) -> dict[str, Value]:
         "batch_size": cell.batch_size,
         "gpu_count": cell.world_size,
         "precision": cell.precision,
-        "strategy": cell.strategy,
+        "strategy": strategy_label(cell.strategy),
         "state": summary.state.value,
         **_speed_columns(summary.figures),
         "efficiency": None if efficiency is None else efficiency.value,
@@ -91,6 +92,10 @@ def _row(summary: CellSummary) -> dict[str, Value]:
         "optimizer": cell.optimizer,
         "channels_last": cell.channels_last,
         "compile": cell.compile,
+        "fused": cell.fused,
+        "gradient_accumulation": cell.gradient_accumulation,
+        "activation_checkpointing": cell.activation_checkpointing,
+        "data_source": cell.data_source,
         "launches": summary.launches,
         "half_width": None if summary.figures is None else summary.figures.half_width,
         "run_half_width": None if summary.figures is None else summary.figures.run_half_width,

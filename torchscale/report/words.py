@@ -9,6 +9,7 @@ from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.document import shortened
 from torchscale.schema.cell import Cell
+from torchscale.schema.strategy import strategy_label
 
 
 def on_cuda(summary: RunSummary) -> bool:
@@ -37,10 +38,8 @@ def device_names(summary: RunSummary) -> str:
 
 def setting_words(cell: Cell) -> str:
     """What sets a cell apart besides model, batch and count: precision, strategy, switches."""
-    parts = [cell.precision, *(["none"] if cell.strategy == "none" else [])]
-    parts += [cell.optimizer] if cell.optimizer != "adamw" else []
-    parts += [name for name, on in (("channels_last", cell.channels_last), ("compile", cell.compile)) if on]
-    return " ".join(parts)
+    label = strategy_label(cell.strategy)
+    return " ".join([cell.precision, *([label] if label != "ddp" else []), *cell.settings])
 
 
 def panel_title(cell: Cell) -> str:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_serializer
 
 from torchscale.catalog.models import OptionValue
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
-from torchscale.schema.config import DeviceRequest, OptimizerName, Precision, Preset, Scaling, Strategy
+from torchscale.schema.config import (
+    Checkpointing,
+    CompileMode,
+    DataSource,
+    DeviceRequest,
+    OptimizerName,
+    Precision,
+    Preset,
+    Scaling,
+)
+from torchscale.schema.degrees import Degrees
 from torchscale.schema.record_request import RecordRequest
+from torchscale.schema.strategy import Strategy, strategy_options
 
-DeviceKind = Literal["cuda", "cpu"]
+DeviceKind = Literal["cuda", "cpu", "mps", "xpu"]
 """What a device request resolves to on a machine."""
 
 
@@ -33,7 +44,22 @@ class Measurement(Frozen):
     measure_steps: int | None = None
     measure_seconds: float | None = None
     epochs: int | None = None
+    warmup_epochs: int | None = None
     sync_cuda: bool = False
+
+
+class Loader(Frozen):
+    """How batches come through a loader; the fields are those of ``data:``."""
+
+    data_dir: str
+    num_shards: int | None = None
+    total_mb: int
+    workers: int
+    pin_memory: bool
+    prefetch: int
+    verify: bool
+    drop_cache: bool
+    download: bool
 
 
 class Cell(Frozen):
@@ -54,16 +80,42 @@ class Cell(Frozen):
     optimizer: OptimizerName
     learning_rate: float
     channels_last: bool
-    compile: bool
+    compile: bool | CompileMode
     seed: int
     cudnn_benchmark: bool
-    data_source: Literal["synthetic"]
+    data_source: DataSource
     num_samples: int
     measurement: Measurement
+    fused: bool = False
+    gradient_accumulation: int = 1
+    activation_checkpointing: Checkpointing = "none"
+    gradient_clipping: float | None = None
+    deterministic: bool = False
+    loader: Loader | None = None
+
+    @field_serializer("strategy")
+    def _plain_strategy(self, strategy: Strategy) -> str | dict[str, object]:
+        """Text where it has no options, as people write it."""
+        options = strategy_options(strategy)
+        return {"name": strategy.name, **options} if options else strategy.name
+
+    @property
+    def degrees(self) -> Degrees:
+        """How the devices share the work.
+
+        Raises:
+            ValueError: the strategy does not fit this world size.
+        """
+        return self.strategy.degrees(self.world_size)
+
+    @property
+    def copy_batch_size(self) -> int:
+        """Samples that one copy of the model processes per step: all devices that work on the same samples."""
+        return self.global_batch_size // self.degrees.data
 
     @property
     def per_device_batch_size(self) -> int:
-        """Samples each rank processes per step."""
+        """Each device's share of a step's samples."""
         return self.batch_size if self.scaling == "weak" else self.batch_size // self.world_size
 
     @property
@@ -72,20 +124,54 @@ class Cell(Frozen):
         return self.per_device_batch_size * self.world_size
 
     @property
+    def settings(self) -> tuple[str, ...]:
+        """What sets the cell apart besides model, batch, count, precision and strategy, in words; empty by default."""
+        words: list[str] = [self.optimizer] if self.optimizer != "adamw" else []
+        words += ["fused"] if self.fused else []
+        words += ["channels_last"] if self.channels_last else []
+        if self.compile:
+            words.append("compile" if self.compile in (True, "default") else f"compile={self.compile}")
+        words += [f"accumulate={self.gradient_accumulation}"] if self.gradient_accumulation > 1 else []
+        words += [f"checkpoint={self.activation_checkpointing}"] if self.activation_checkpointing != "none" else []
+        words += [f"clip={self.gradient_clipping:g}"] if self.gradient_clipping is not None else []
+        words += ["deterministic"] if self.deterministic else []
+        return (*words, *([self.data_source] if self.data_source != "synthetic" else []))
+
+    @property
     def id(self) -> str:
         """Readable and stable: ``resnet50-b64-n4-fp32-ddp-1a2b3c4d``; ends in a hash of the whole content."""
-        content = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        content = json.dumps(_without_unset(self.model_dump(mode="json")), sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()[:8]
         # Bytes, not characters, bound a file name: letters of other scripts go, the hash still tells models apart.
         plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in self.model)
         name = plain.strip(".-")[:60] or "model"
         batch = f"b{self.batch_size}" if self.scaling == "weak" else f"g{self.batch_size}"
-        return f"{name}-{batch}-n{self.world_size}-{self.precision}-{self.strategy}-{digest}"
+        return f"{name}-{batch}-n{self.world_size}-{self.precision}-{self.strategy.name}-{digest}"
 
     @property
     def series(self) -> str:
         """Equal for cells that differ in world size alone: efficiency compares within a series."""
         return json.dumps(self.model_dump(mode="json", exclude={"world_size"}), sort_keys=True)
+
+
+_LATER_FIELDS = {
+    "fused": False,
+    "gradient_accumulation": 1,
+    "activation_checkpointing": "none",
+    "gradient_clipping": None,
+    "deterministic": False,
+    "loader": None,
+}
+
+
+def _without_unset(content: dict[str, Any]) -> dict[str, Any]:
+    """Fields that a later version added count only where they are set, so that cells of earlier runs keep their id."""
+    kept = {name: value for name, value in content.items() if _LATER_FIELDS.get(name, _ABSENT) != value}
+    measurement = {name: value for name, value in content["measurement"].items() if name != "warmup_epochs" or value}
+    return {**kept, "measurement": measurement}
+
+
+_ABSENT = object()
 
 
 class LaunchTask(Frozen):
@@ -97,7 +183,9 @@ class LaunchTask(Frozen):
         launch: Which repeat, from 0.
         device: What the cell's device request resolved to.
         device_indices: Devices of the local ranks, in order: GPU indices, or nothing on CPU.
-        cpu_sets: Cores of each local rank on CPU; ``None`` leaves the ranks unpinned.
+        cpu_sets: Cores of each local rank; ``None`` leaves the ranks unpinned.
+        own_cores: Whether no two ranks share a core.
+        oversubscribed: Whether ranks share devices; they then exchange over gloo.
         threads_per_rank: CPU threads of each rank.
         started_at: When the launcher started it, in seconds since the epoch.
         budget_seconds: The launch should end within this, start-up included; ``None`` for no budget.
@@ -112,9 +200,18 @@ class LaunchTask(Frozen):
     device: DeviceKind
     device_indices: tuple[int, ...] = ()
     cpu_sets: tuple[tuple[int, ...], ...] | None = None
+    own_cores: bool = True
+    oversubscribed: bool = False
     threads_per_rank: int
     started_at: float
     budget_seconds: float | None = None
     collective_timeout_seconds: float
     log_step_times: bool = True
     recording: RecordRequest | None = None
+
+
+class GroupItem(Frozen):
+    """A launch that is handed to ranks which run one after the other: what to run, and where to leave the record."""
+
+    task: LaunchTask
+    directory: str

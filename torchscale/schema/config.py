@@ -7,48 +7,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    field_validator,
-    model_validator,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from torchscale.catalog.models import MODELS, OptionValue, is_import_path
+from torchscale.catalog.models import OPTION_ALIASES, OptionValue, find_model, is_import_path
+from torchscale.schema.section import Axis, AxisSchema, Positive, PositiveSeconds, Section, as_axis, as_named, as_tuple
+from torchscale.schema.strategy import StrategyAxis
 
-Precision = Literal["fp32", "tf32", "fp16", "bf16"]
-Strategy = Literal["none", "ddp"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 OptimizerName = Literal["sgd", "adam", "adamw"]
-DeviceRequest = Literal["auto", "cuda", "cpu"]
+DeviceRequest = Literal["auto", "cuda", "cpu", "mps", "xpu"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+Checkpointing = Literal["none", "selective", "full"]
+DataSource = Literal["synthetic", "synthetic-host", "cifar100", "shards"]
+Isolation = Literal["cell", "group"]
+Placement = Literal["packed", "spread"]
 Scaling = Literal["weak", "strong"]
 Preset = Literal["standard", "quick"]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._ -]{0,98}[A-Za-z0-9._-])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-T = TypeVar("T")
-
-
-def _as_axis(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
-    """A scalar is an axis of one; a list becomes a tuple. Repeated values are refused: they would be one cell twice."""
-    items = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if not items:
-        raise ValueError("an axis needs at least one value")
-    seen: set[str] = set()
-    for item in items:
-        same = repr(sorted(item.items(), key=repr) if isinstance(item, dict) else item)
-        if same in seen:
-            written = item["name"] if isinstance(item, dict) and list(item) == ["name"] else item
-            raise ValueError(f"{written!r} stands twice; each value of an axis is measured once")
-        seen.add(same)
-    return items
 
 
 def _as_precision(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
@@ -58,50 +37,30 @@ def _as_precision(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
     return "fp16" if value == "amp" else value
 
 
-def _as_tuple(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
-    return tuple(value) if isinstance(value, list) else value
-
-
-class _AxisSchema:
-    """JSON Schema of an axis, for editors: one item or a list of them; ``also`` are items written otherwise."""
-
-    def __init__(self, *also: dict[str, Any]) -> None:
-        self._also = list(also)
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        array = handler(schema)
-        items = [array["items"], *self._also]
-        return {"anyOf": [*items, {"type": "array", "minItems": 1, "items": {"anyOf": items}}]}
-
-
-Axis = Annotated[tuple[T, ...], BeforeValidator(_as_axis), _AxisSchema()]
-"""A value or a list of values; each becomes cells of its own."""
-
-Positive = Annotated[int, Field(ge=1)]
-PositiveSeconds = Annotated[float, Field(gt=0)]
-
-
-class Section(BaseModel):
-    """Base of every part of a config: unknown keys are errors and numbers are never guessed from text."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
-
-
 class ModelChoice(Section):
     """One entry of ``models``: a name with options of its own. Written as plain text where it has none."""
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = Field(description="A catalogued model (`torchscale list models`) or `package.module:function`.")
+    name: str = Field(
+        description="A catalogued model (`torchscale list models`), torchvision:NAME, timm:NAME, "
+        "hf:PATH/config.json, or "
+        "`package.module:function`."
+    )
 
     __pydantic_extra__: dict[str, OptionValue]
 
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name not in MODELS and not is_import_path(name):
+        if find_model(name) is None and not is_import_path(name):
             raise ValueError("unknown model")
         return name
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_names(cls, data: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+        return with_usual_names(data) if isinstance(data, dict) else data
 
     @property
     def options(self) -> dict[str, OptionValue]:
@@ -109,10 +68,13 @@ class ModelChoice(Section):
         return dict(self.__pydantic_extra__ or {})
 
 
-def _as_model_choices(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
-    if isinstance(value, list | tuple):
-        return [_as_model_choices(item) for item in value]
-    return {"name": value} if isinstance(value, str) else value
+def with_usual_names(options: dict[str, Any]) -> dict[str, Any]:
+    """Options under the names of the catalog: ``seq_len`` is ``sequence_length``. Given both ways, both stay, and the
+    check for unknown options finds the other one."""
+    return {
+        key if OPTION_ALIASES.get(key, key) in options else OPTION_ALIASES.get(key, key): value
+        for key, value in options.items()
+    }
 
 
 class Training(Section):
@@ -120,43 +82,86 @@ class Training(Section):
 
     precision: Annotated[
         tuple[Precision, ...],
-        BeforeValidator(_as_axis),
+        BeforeValidator(as_axis),
         BeforeValidator(_as_precision),
-        _AxisSchema({"const": "amp"}),
-    ] = Field(("fp32",), description="fp32, tf32 (CUDA only), fp16 (also written amp) or bf16; an axis.")
+        AxisSchema({"const": "amp"}),
+    ] = Field(("fp32",), description="fp32, tf32 (CUDA only), fp16 (also written amp), bf16 or fp8; an axis.")
     optimizer: Axis[OptimizerName] = Field(("adamw",), description="sgd, adam or adamw; an axis.")
+    fused: Axis[bool] = Field((False,), description="The optimizer's fused implementation; an axis.")
     learning_rate: Annotated[float, Field(gt=0)] = Field(1e-4, description="Constant over the run.")
+    gradient_accumulation: Axis[Positive] = Field(
+        (1,), description="Cut a step's batch into this many passes, gradients exchanged after the last; an axis."
+    )
+    activation_checkpointing: Axis[Checkpointing] = Field(
+        ("none",),
+        description="full recomputes every block in the backward pass, selective all but matrix products and "
+        "attention; "
+        "an axis.",
+    )
+    gradient_clipping: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Clip gradients to this total norm."
+    )
+    deterministic: bool = Field(False, description="Deterministic algorithms alone; those without one fail.")
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(0, description="Of weights (all ranks) and data (seed + rank).")
     cudnn_benchmark: bool = Field(True, description="Let cuDNN try its convolution algorithms during warm-up.")
     epochs: Positive | None = Field(
-        None, description="Measure this many epochs of `data.num_samples` instead of the adaptive rule."
+        None, description="Measure this many epochs of the data instead of the adaptive rule."
     )
+    warmup_epochs: Positive | None = Field(None, description="Warm up for this many epochs of the data instead.")
 
 
 class ModelSettings(Section):
     """What holds for every model."""
 
     channels_last: Axis[bool] = Field((False,), description="NHWC memory format for image models; an axis.")
-    compile: Axis[bool] = Field(
-        (False,), description="torch.compile the model; its time is in the first step's, kept apart."
+    compile: Axis[bool | CompileMode] = Field(
+        (False,),
+        description="torch.compile the model: true, or a mode (reduce-overhead, max-autotune, …); compile time is kept "
+        "apart; an axis.",
     )
     options: dict[str, OptionValue] = Field(
         default_factory=dict,
         description="Options for every model that takes them: image_size, num_classes, sequence_length.",
     )
 
+    @field_validator("options", mode="before")
+    @classmethod
+    def _usual_names(cls, options: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+        return with_usual_names(options) if isinstance(options, dict) else options
+
 
 class Data(Section):
     """Where batches come from."""
 
-    source: Literal["synthetic"] = Field("synthetic", description="Random tensors that lie on the device.")
-    num_samples: Positive = Field(50_000, description="Size of an epoch, in samples; used when training.epochs is set.")
+    source: Axis[DataSource] = Field(
+        ("synthetic",),
+        description="synthetic (random, on the device), synthetic-host (random, through loader and copy), cifar100 or "
+        "shards (files); an axis.",
+    )
+    num_samples: Positive = Field(50_000, description="Size of an epoch of synthetic data, in samples.")
+    data_dir: str = Field("data", description="Where cifar100 lies, or where shards are written and reused.")
+    num_shards: Positive | None = Field(None, description="Files of a shards dataset; default: of about 128 MB each.")
+    total_mb: Positive = Field(1024, description="Size of a shards dataset, in MB.")
+    workers: Annotated[int, Field(ge=0)] = Field(2, description="Loader processes of each rank; 0 loads in the rank.")
+    pin_memory: bool = Field(True, description="Copy from pinned memory (on accelerators).")
+    prefetch: Positive = Field(2, description="Batches that each loader process keeps ready.")
+    verify: bool = Field(True, description="Check the checksums of shards before they are used again.")
+    drop_cache: bool = Field(
+        False, description="Ask for cold reads of shards; the record says whether pages were in memory all the same."
+    )
+    download: bool = Field(False, description="Fetch cifar100 where it is not in data_dir.")
 
 
 class Parallel(Section):
     """How a model is spread over devices."""
 
-    strategy: Axis[Strategy] = Field(("ddp",), description="ddp (plain on one device) or none (one device); an axis.")
+    strategy: StrategyAxis = Field(
+        ({"name": "ddp"},),
+        validate_default=True,
+        description="none, ddp, zero1, fsdp, tensor, sequence, pipeline, model or hybrid, or mappings {name: …, "
+        "option: "
+        "…}; an axis.",
+    )
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -230,8 +235,22 @@ class Benchmark(Section):
 class Launch(Section):
     """How the ranks are started."""
 
-    devices: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_as_tuple)] | Literal["auto"] = Field(
-        "auto", description="GPU indices (or CPU core indices) to use, in this order; auto takes all."
+    devices: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(as_tuple)] | Literal["auto"] = Field(
+        "auto",
+        description="GPU indices (or CPU core indices) to use, in this order; auto takes all, as placement says.",
+    )
+    placement: Placement = Field(
+        "packed", description="Which GPUs a smaller count takes: packed fills one NUMA node first, spread alternates."
+    )
+    numa_binding: bool = Field(True, description="Bind each rank to the cores of its GPU's NUMA node, where known.")
+    oversubscribe: bool = Field(
+        False, description="Let ranks share devices (over gloo), flagged in every result: for correctness, not speed."
+    )
+    isolation: Isolation = Field(
+        "cell",
+        description="cell: a torchrun for each launch; group: one torchrun runs all cells of a world size in "
+        "turn, and a "
+        "cell that fails there runs again by itself.",
     )
     threads_per_rank: Positive | None = Field(
         None, description="CPU threads of each rank; default: cores ÷ the largest count that fits, for every count."
@@ -266,7 +285,7 @@ class Profiling(Section):
         "auto", description="auto: nsys on CUDA where it can record and export, else torch.profiler (kineto)."
     )
     trigger: Annotated[
-        Literal["sync_stall_detection", "always", "never"] | tuple[str, ...], BeforeValidator(_as_tuple)
+        Literal["sync_stall_detection", "always", "never"] | tuple[str, ...], BeforeValidator(as_tuple)
     ] = Field(
         "sync_stall_detection",
         description="sync_stall_detection: cells in whose measurement a bottleneck was found; always; never; "
@@ -285,9 +304,9 @@ class Experiment(Section):
     experiment_name: str = Field("experiment", description="Names the results directory: results/<experiment_name>.")
     models: Annotated[
         tuple[ModelChoice, ...],
-        BeforeValidator(_as_axis),
-        BeforeValidator(_as_model_choices),
-        _AxisSchema({"type": "string"}),
+        BeforeValidator(as_axis),
+        BeforeValidator(as_named),
+        AxisSchema({"type": "string"}),
     ] = Field(description="Model names, import paths, or mappings {name: …, option: …}; an axis.")
     batch_sizes: Axis[Positive] = Field(
         description="Samples per device and step (weak scaling), or per step over all devices (strong); an axis."
@@ -317,10 +336,11 @@ class Experiment(Section):
         """Every option must be one that a model of this experiment takes, and of the default's type."""
         problems: dict[tuple[str | int, ...], str] = {}
         for index, choice in enumerate(self.models):
-            if choice.name in MODELS:
+            facts = find_model(choice.name)
+            if facts is not None:
                 for key, value in choice.options.items():
-                    problems["models", index, key] = _option_problem(key, value, MODELS[choice.name].options)
-        takers = [MODELS[choice.name].options for choice in self.models if choice.name in MODELS]
+                    problems["models", index, key] = _option_problem(key, value, facts.options)
+        takers = [facts.options for choice in self.models if (facts := find_model(choice.name)) is not None]
         if len(takers) == len(self.models):
             known = {key: default for options in takers for key, default in options.items()}
             for key, value in self.model.options.items():
@@ -349,7 +369,7 @@ class Experiment(Section):
 
     def options_of(self, choice: ModelChoice) -> dict[str, OptionValue]:
         """Defaults of the catalog, then those shared options that this model takes, then its own."""
-        facts = MODELS.get(choice.name)
+        facts = find_model(choice.name)
         if facts is None:
             return {**self.model.options, **choice.options}
         shared = {key: value for key, value in self.model.options.items() if key in facts.options}

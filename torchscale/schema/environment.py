@@ -48,7 +48,8 @@ def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 class DeviceInfo(Frozen):
-    """One device as a rank sees it. ``index`` is the GPU's index, or the first core of a CPU rank."""
+    """One device as a rank sees it. ``index`` is the GPU's index, or the first core of a CPU rank; ``numa_node`` is
+    ``None`` where the system does not say."""
 
     kind: DeviceKind
     index: int
@@ -56,6 +57,7 @@ class DeviceInfo(Frozen):
     uuid: str | None = None
     memory_bytes: int | None = None
     compute_capability: str | None = None
+    numa_node: int | None = None
 
 
 class Versions(Frozen):
@@ -81,7 +83,7 @@ class Environment(Frozen):
         cores: Usable physical cores.
         memory_bytes: Of the host.
         versions: Software.
-        devices: What torch can use; empty without CUDA.
+        devices: What torch can use besides the CPU.
         cuda_available: Whether torch can compute on CUDA here.
         env: Variables that matter (NCCL_*, CUDA_*, OMP_*, TORCH_*, GLOO_* …), secrets redacted.
         git_commit: Of the directory the command was started in; ``None`` outside a checkout.

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from torchscale.catalog.models import MODELS
 from torchscale.schema.config import Experiment, KeyProblems
+from torchscale.schema.strategy import STRATEGIES
 from torchscale.schema.strict_yaml import Data, Path
 
 _NUMBER_AS_TEXT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]{1,2}")
@@ -85,9 +86,12 @@ def _folded(word: str) -> str:
     return word.casefold().replace("_", "-")
 
 
-def keys_of(path: Path) -> list[str]:
-    """The keys that may stand in the mapping at ``path``."""
+def keys_of(path: Path, data: Data = None) -> list[str]:
+    """The keys that may stand in the mapping at ``path`` of ``data``."""
     model: Any = Experiment
+    if path[:2] == ("parallel", "strategy"):
+        kind = STRATEGIES.get(str(value_at(data, (*path, "name"))))
+        return [] if kind is None else list(kind.model_fields)
     for part in path:
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return []
@@ -128,9 +132,11 @@ def _sentence(path: Path, group: list[ErrorDetails], data: Data) -> str:
     for details in group:
         kind, context = details["type"], details.get("ctx", {})
         if kind == "extra_forbidden":
-            return f"unknown key{nearest_key(str(path[-1]), keys_of(path[:-1]))}"
+            return f"unknown key{nearest_key(str(path[-1]), keys_of(path[:-1], data))}"
         if kind == "missing":
             return "this key is required"
+        if kind == "union_tag_not_found":
+            return f"the key 'name' is required: one of {', '.join(STRATEGIES)}"
         if kind == "value_error":
             return _value_error(str(context.get("error")), value)
     if path[:1] == ("models",) and any(details["type"] == "model_type" for details in group):
@@ -185,13 +191,14 @@ def _expectation(details: ErrorDetails) -> str:
         return f"{words} {context[key]:g}" if isinstance(context[key], float) else f"{words} {context[key]}"
     if kind == "literal_error":
         return str(context["expected"])
+    if kind == "union_tag_invalid":
+        return str(context["expected_tags"])
     return _EXPECTED.get(kind, details["msg"])
 
 
 def _literals(details: ErrorDetails) -> list[str]:
-    if details["type"] != "literal_error":
-        return []
-    return re.findall(r"'([^']*)'", str(details.get("ctx", {}).get("expected", "")))
+    where = {"literal_error": "expected", "union_tag_invalid": "expected_tags"}.get(details["type"])
+    return [] if where is None else re.findall(r"'([^']*)'", str(details.get("ctx", {}).get(where, "")))
 
 
 def _with_point(number: str) -> str:

@@ -7,6 +7,7 @@ import json
 import yaml
 
 from torchscale.schema.config import Experiment
+from torchscale.schema.strategy import strategy_options
 from torchscale.schema.strict_yaml import Data
 
 
@@ -23,7 +24,11 @@ def to_json(experiment: Experiment) -> str:
 def _content(experiment: Experiment) -> dict[str, Data]:
     content: dict[str, Data] = experiment.model_dump(mode="json")
     content["models"] = [choice.model_dump() if choice.options else choice.name for choice in experiment.models]
-    return content
+    strategies = [
+        {"name": strategy.name, **options} if (options := strategy_options(strategy)) else strategy.name
+        for strategy in experiment.parallel.strategy
+    ]
+    return {**content, "parallel": {"strategy": strategies}}
 
 
 class _Dumper(yaml.SafeDumper):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torchscale.schema.base import Frozen
 
-Phase = Literal["starting", "building", "warming up", "measuring", "recording", "finishing"]
+Phase = Literal["starting", "building", "preparing data", "warming up", "measuring", "recording", "finishing"]
 
 
 class Progress(Frozen):

@@ -70,6 +70,9 @@ class StepSample(Frozen):
         forward: The forward pass.
         backward: The backward pass; where ``exposed_sync`` is measured, until the last gradient is computed.
         optimizer: The optimizer's step.
+        bubble: In a pipeline, the time in which this rank's stages computed nothing: waiting for others, and
+        exchange that
+            nothing hides; ``None`` elsewhere.
         exposed_sync: From the last gradient until all gradients are exchanged; ``None`` where it is not measured and
             ``backward`` contains it.
         buffer_sync: Sending the module's buffers (batch-norm statistics) before the forward pass; ``None`` without any.
@@ -82,6 +85,7 @@ class StepSample(Frozen):
     forward: float
     backward: float
     optimizer: float
+    bubble: float | None = None
     exposed_sync: float | None = None
     buffer_sync: float | None = None
     loss: float | None = None
@@ -144,12 +148,41 @@ class HostLoad(Frozen):
 
 
 class Setup(Frozen):
-    """Seconds from the rank's start to its first step, and the first step itself (compilation included)."""
+    """Seconds from the rank's start to its first step, and the first step itself.
+
+    ``compile_seconds`` is what torch's compiler took, in whichever step; ``None`` where nothing is compiled.
+    """
 
     import_seconds: float
     process_group_seconds: float
     build_seconds: float
     first_step_seconds: float
+    compile_seconds: float | None = None
+
+
+class DataUse(Frozen):
+    """The files that batches came from.
+
+    Attributes:
+        source: As in the config.
+        path: Of the file or directory.
+        size_bytes: Of all its data.
+        epochs: How often the launch went through it, all steps counted: beyond 1, pages come from memory where they
+        fit.
+        shards_written, shards_repaired, shards_reused: What had to be done before it could be used.
+        asked_cold: Whether the kernel was asked to forget its pages.
+        resident_share: Share of its pages in memory before the first step; ``None`` where the kernel does not say.
+    """
+
+    source: str
+    path: str
+    size_bytes: int
+    epochs: float | None = None
+    shards_written: int = 0
+    shards_repaired: int = 0
+    shards_reused: int = 0
+    asked_cold: bool = False
+    resident_share: float | None = None
 
 
 class LinkSample(Frozen):
@@ -230,6 +263,8 @@ class RankRecord(Frozen):
     parameters_equal: bool | None
     parameters_differing: str | None = None
     signals: RankSignals | None = None
+    data: DataUse | None = None
+    forward_flops_per_sample: float | None = None
 
 
 class Digest(Frozen):
@@ -258,6 +293,7 @@ class StepDigest(Frozen):
     mean_backward: float
     mean_optimizer: float
     mean_sync: float | None = None
+    mean_bubble: float | None = None
 
 
 class SignalDigest(Frozen):
@@ -338,6 +374,7 @@ class LaunchRecord(Frozen):
         rank_steps: Digest per rank, in the order of ``ranks``.
         signals: Digest of the steps for the diagnosis; ``None`` unless every rank left its steps.
         epochs: Where epochs bound the run.
+        grouped: Whether other cells ran before it in the same processes; ``seconds`` is then its own part.
         log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
     """
 
@@ -356,4 +393,5 @@ class LaunchRecord(Frozen):
     rank_steps: tuple[StepDigest, ...] = ()
     signals: SignalDigest | None = None
     epochs: tuple[EpochSample, ...] = ()
+    grouped: bool = False
     log_tail: str = ""

@@ -1,19 +1,25 @@
-"""``python -m torchscale.worker TASK.json``: the life of one rank, started by torchrun."""
+"""``python -m torchscale.worker TASK.json``: the life of one rank, started by torchrun; with ``--group DIRECTORY``, of
+launches that are handed over there one after the other."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import faulthandler
+import itertools
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from torchscale.schema.cell import LaunchTask
+from torchscale.schema.cell import GroupItem, LaunchTask
 
 _PR_SET_PDEATHSIG = 1
+_POLL_SECONDS = 0.01
+_HANDOVER_SECONDS = 600.0
+"""How long ranks of a group wait for their next launch; the launcher needs a moment between two."""
 
 
 def main() -> None:
@@ -23,17 +29,42 @@ def main() -> None:
     _volunteer_for_oom_killer()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the launcher asks a hanging rank where it is
-    task_path = Path(sys.argv[1])
-    task = LaunchTask.model_validate_json(task_path.read_bytes())
-    _limit_to_share(task, int(os.environ["LOCAL_RANK"]))
+    launches = _launches(sys.argv[1:])
+    first = next(launches)
+    _limit_to_share(first.task, int(os.environ["LOCAL_RANK"]))
+    if first.task.cell.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it once
     from torchscale.worker.rank import run_rank  # noqa: PLC0415 - imports torch, whose pools take the limits above
 
-    status = run_rank(task, task_path.parent, started)
+    status = 0
+    for number, item in enumerate(itertools.chain([first], launches)):
+        name = f"launch-{number}" if len(sys.argv) > 2 else ""
+        status = run_rank(item.task, Path(item.directory), started, name)
+        if status:
+            break
+        started = time.perf_counter()
     # With a process group behind it, the interpreter's teardown can abort after the work is done (seen with DDP on
     # gloo in one of four launches): the record is written, so leave at once.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def _launches(arguments: list[str]) -> Iterator[GroupItem]:
+    """The one launch of ``TASK.json``, or those that are handed over in the directory of ``--group``, until its end."""
+    if arguments[0] != "--group":
+        path = Path(arguments[0])
+        yield GroupItem(task=LaunchTask.model_validate_json(path.read_bytes()), directory=str(path.parent))
+        return
+    channel = Path(arguments[1])
+    for number in itertools.count():
+        path = channel / f"item-{number}.json"
+        deadline = time.monotonic() + _HANDOVER_SECONDS
+        while not path.exists():
+            if (channel / "end").exists() or time.monotonic() > deadline:
+                return
+            time.sleep(_POLL_SECONDS)
+        yield GroupItem.model_validate_json(path.read_bytes())
 
 
 def _die_with_parent() -> None:

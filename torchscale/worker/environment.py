@@ -51,10 +51,18 @@ def collect_versions() -> Versions:
 
 
 def collect_devices() -> tuple[DeviceInfo, ...]:
-    """Every CUDA device that torch can use, in its order (after CUDA_VISIBLE_DEVICES)."""
-    if not torch.cuda.is_available():
-        return ()
-    return tuple(cuda_device(index) for index in range(torch.cuda.device_count()))
+    """Every CUDA device that torch can use, in its order (after CUDA_VISIBLE_DEVICES); without CUDA, those of Apple or
+    Intel."""
+    if torch.cuda.is_available():
+        return tuple(cuda_device(index) for index in range(torch.cuda.device_count()))
+    if torch.xpu.is_available():
+        return tuple(
+            DeviceInfo(kind="xpu", index=index, name=torch.xpu.get_device_name(index))
+            for index in range(torch.xpu.device_count())
+        )
+    if torch.backends.mps.is_available():
+        return (DeviceInfo(kind="mps", index=0, name=f"{cpu_name()} GPU"),)
+    return ()
 
 
 def cuda_device(index: int) -> DeviceInfo:
@@ -67,7 +75,22 @@ def cuda_device(index: int) -> DeviceInfo:
         uuid=str(properties.uuid) if hasattr(properties, "uuid") else None,
         memory_bytes=int(properties.total_memory),
         compute_capability=f"{properties.major}.{properties.minor}",
+        numa_node=_numa_node(properties),
     )
+
+
+def _numa_node(properties: object) -> int | None:
+    """Of a GPU's PCI slot; ``None`` where the system does not say (-1 on machines of one node)."""
+    parts = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    numbers = [part for part in parts if isinstance(part, int)]
+    if len(numbers) < len(parts):
+        return None  # an older torch
+    domain, bus, device = numbers
+    try:
+        node = int(Path(f"/sys/bus/pci/devices/{domain:04x}:{bus:02x}:{device:02x}.0/numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
 
 
 def cpu_name() -> str:

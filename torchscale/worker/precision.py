@@ -10,21 +10,23 @@ from torch import Tensor
 
 from torchscale.schema.config import Precision
 
-_AUTOCAST_DTYPE = {"fp16": torch.float16, "bf16": torch.bfloat16}
+_AUTOCAST_DTYPE = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 
 
 class PrecisionPolicy:
-    """fp32 and tf32 run the weights as they are; fp16 and bf16 run under autocast, fp16 with a gradient scaler.
+    """fp32 and tf32 run the weights as they are; fp16 and bf16 run under autocast, fp16 with a gradient scaler; fp8
+    runs
+    under bf16 autocast with its matrix products in fp8.
 
     Sets torch's process-wide matmul precision: fp32 means full fp32, also in cuDNN, which would take TF32 by default.
     """
 
-    def __init__(self, precision: Precision, device: torch.device) -> None:
+    def __init__(self, precision: Precision, device: torch.device, *, autocast: bool = True) -> None:
         tf32 = precision == "tf32"
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         torch.backends.cudnn.allow_tf32 = tf32
         self._device_type = device.type
-        self._dtype = _AUTOCAST_DTYPE.get(precision)
+        self._dtype = _AUTOCAST_DTYPE.get(precision) if autocast else None
         self._scaler = torch.amp.GradScaler(device.type) if precision == "fp16" else None
 
     def forward_context(self) -> AbstractContextManager[object]:
@@ -37,6 +39,11 @@ class PrecisionPolicy:
         """The backward pass of a loss, scaled where fp16 needs it."""
         scaled = loss if self._scaler is None else self._scaler.scale(loss)
         scaled.backward()  # type: ignore[no-untyped-call]
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Give gradients their true size, before anything looks at them."""
+        if self._scaler is not None:
+            self._scaler.unscale_(optimizer)
 
     def optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """One optimizer step; with fp16 it is skipped when gradients overflowed."""

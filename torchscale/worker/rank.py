@@ -20,14 +20,16 @@ from torchscale.worker.recording import record
 from torchscale.worker.train import Started, train
 
 
-def run_rank(task: LaunchTask, directory: Path, started: float) -> int:
+def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "") -> int:
     """Train and write the record, or the failure; returns the exit status.
 
-    ``started`` is ``time.perf_counter()`` at the start of the process.
+    ``started`` is ``time.perf_counter()`` at the start of the process, or of this launch; ``name`` tells one of several
+    launches in a process from the others.
     """
     outbox = Outbox(directory, int(os.environ["RANK"]))
     try:
-        _run(task, outbox, started)
+        _run(task, outbox, started, name)
+        _forget()
     except BaseException as error:  # noqa: BLE001 - whatever a model or torch raises must reach the launcher as a file
         outbox.failure(describe_failure(error, int(os.environ["RANK"])))
         traceback.print_exc(file=sys.stderr)
@@ -35,14 +37,25 @@ def run_rank(task: LaunchTask, directory: Path, started: float) -> int:
     return 0
 
 
-def _run(task: LaunchTask, outbox: Outbox, started: float) -> None:
+def _run(task: LaunchTask, outbox: Outbox, started: float, name: str) -> None:
     imported = time.perf_counter()
     outbox.progress(Progress(phase="starting"))
     torch.set_num_threads(task.threads_per_rank)
-    with joined_ranks(task) as ranks:
-        times = Started(import_seconds=imported - started, process_group_seconds=time.perf_counter() - imported)
+    # Resident memory of the launches before would be taken for this one's; the CUDA allocator counts anew.
+    memory_is_ours = task.device == "cuda" or name in ("", "launch-0")
+    with joined_ranks(task, name) as ranks:
+        times = Started(imported - started, time.perf_counter() - imported, memory_is_ours)
         if task.recording is not None:
             record(task, task.recording, ranks, outbox)
         else:
             outbox.record(train(task, ranks, outbox, times))
         gc.collect()  # DDP's reducer must go before its process group
+
+
+def _forget() -> None:
+    """Leave nothing of a launch to the next one of this process."""
+    gc.collect()
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from torchscale.schema.cell import LaunchTask
+from torchscale.schema.strategy import Fsdp
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Who this process is. ``backend`` is ``None`` for a single rank, which needs no process group."""
+    """Who this process is. ``backend`` is ``None`` for a single rank, which needs no process group (but for FSDP)."""
 
     rank: int
     local_rank: int
@@ -40,6 +47,14 @@ class Ranks:
         dist.all_gather(gathered, values)
         return gathered
 
+    def gather_objects(self, value: T) -> list[T]:
+        """Every rank's ``value``, by rank; anything that can be pickled."""
+        if self.backend is None:
+            return [value]
+        gathered: list[Any] = [None] * self.world_size
+        dist.all_gather_object(gathered, value)
+        return gathered
+
     def align(self) -> None:
         """Return once every rank has come here, so that a batch starts together."""
         if self.backend is not None:
@@ -53,21 +68,51 @@ def local_rank() -> int:
 
 
 @contextmanager
-def joined_ranks(task: LaunchTask) -> Iterator[Ranks]:
-    """Join the process group of this launch (gloo for CPU tensors, NCCL for CUDA ones) and leave it at the end."""
+def joined_ranks(task: LaunchTask, name: str = "") -> Iterator[Ranks]:
+    """Join the process group of this launch (gloo for CPU tensors, the device's own backend for its tensors) and leave
+    it at the end.
+
+    With a ``name``, different for each of several launches in one process, groups do not find what an earlier one left
+    in torchrun's store.
+    """
     rank, local, world_size = int(os.environ["RANK"]), local_rank(), int(os.environ["WORLD_SIZE"])
-    device = torch.device("cpu")
-    if task.device == "cuda":
-        device = torch.device("cuda", task.device_indices[local])
-        torch.cuda.set_device(device)
-    if world_size == 1:
+    device = _device(task, local)
+    if world_size == 1 and not isinstance(task.cell.strategy, Fsdp):
         yield Ranks(rank, local, world_size, device, None)
         return
-    timeout = timedelta(seconds=task.collective_timeout_seconds)
-    if device.type == "cuda":
-        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout)
-    else:
-        dist.init_process_group("gloo", timeout=timeout)
-    yield Ranks(rank, local, world_size, device, "nccl" if device.type == "cuda" else "gloo")
+    own = None if device.type == "cpu" or task.oversubscribed else _BACKENDS[device.type]
+    options: dict[str, Any] = {} if not name else {"store": _store(name), "rank": rank, "world_size": world_size}
+    dist.init_process_group(
+        "gloo" if own is None else f"cpu:gloo,{device.type}:{own}",
+        timeout=timedelta(seconds=task.collective_timeout_seconds),
+        **options,
+    )
+    yield Ranks(rank, local, world_size, device, own or "gloo")
     # Not on an error: the others may hang in a collective, and the process is about to end anyway.
     dist.destroy_process_group()
+
+
+_BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
+
+
+def _device(task: LaunchTask, local: int) -> torch.device:
+    """This rank's device, made the current one."""
+    if task.device == "cpu":
+        return torch.device("cpu")
+    if task.device == "mps":
+        return torch.device("mps")
+    device = torch.device(task.device, task.device_indices[local])
+    (torch.cuda if task.device == "cuda" else torch.xpu).set_device(device)
+    return device
+
+
+def _store(name: str) -> Store:
+    return PrefixStore(f"torchscale/{name}", _base_store())
+
+
+@functools.cache
+def _base_store() -> Store:
+    """What torchrun gave the ranks to find each other; one for the life of the process."""
+    store, _, _ = next(rendezvous("env://"))
+    assert isinstance(store, Store)  # noqa: S101 - torch does not type it
+    return store

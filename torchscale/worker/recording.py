@@ -13,6 +13,7 @@ from torch.profiler import record_function
 
 from torchscale.schema.cell import LaunchTask
 from torchscale.schema.progress import Progress
+from torchscale.schema.record import DataUse
 from torchscale.schema.record_request import RecordRequest, Tool
 from torchscale.schema.recording import RecordedRank
 from torchscale.store import atomic_write_model
@@ -109,3 +110,16 @@ class _Annotated:
         """The next batch, under a mark."""
         with self._mark("torchscale.data_wait"):
             return self._source.next_batch()
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """As the source says."""
+        return self._source.epoch_samples
+
+    def use(self) -> DataUse | None:
+        """As the source says."""
+        return self._source.use()
+
+    def close(self) -> None:
+        """End the source."""
+        self._source.close()

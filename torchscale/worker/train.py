@@ -17,9 +17,10 @@ import torch
 from torchscale.schema.cell import LaunchTask
 from torchscale.schema.environment import DeviceInfo
 from torchscale.schema.progress import Phase, Progress
-from torchscale.schema.record import Batch, EpochSample, RankRecord, Setup, StepSample, StopRule, Warmup
+from torchscale.schema.record import Batch, EpochSample, MemoryUse, RankRecord, Setup, StepSample, StopRule, Warmup
 from torchscale.worker.beside import Beside
 from torchscale.worker.environment import collect_versions, cpu_name, cuda_device
+from torchscale.worker.measure.compilation import CompilationMeter
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, usable_cpus
 from torchscale.worker.measure.parameters import differing_parameter, fingerprint
 from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
@@ -35,10 +36,14 @@ _STOP_RULES = tuple(StopRule)
 
 @dataclass(frozen=True)
 class Started:
-    """Seconds that starting took, until :func:`train` is called."""
+    """Seconds that starting took, until :func:`train` is called.
+
+    ``memory_is_ours`` is false where an earlier cell of the same process has left its mark on the resident memory.
+    """
 
     import_seconds: float
     process_group_seconds: float
+    memory_is_ours: bool = True
 
 
 def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> RankRecord:
@@ -48,7 +53,8 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
     build_started = time.perf_counter()
     import_model(cell)  # its libraries are not the model's memory
     memory = MemoryMeter(ranks.device)
-    trainer = Trainer(cell, ranks)
+    compilation = CompilationMeter() if cell.compile else None
+    trainer = Trainer(cell, ranks, lambda: outbox.progress(Progress(phase="preparing data")))
     build_seconds = time.perf_counter() - build_started
     initial = fingerprint(trainer.module)
 
@@ -59,16 +65,19 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
     warmup = launch.warm_up(first)
     # A first step whose fp16 gradients overflow is skipped and leaves equal parameters whatever was reduced.
     differing = differing or differing_parameter(trainer.module, ranks)
-    changed = not torch.equal(initial, fingerprint(trainer.module))
+    changed = initial != fingerprint(trainer.module)
 
     beside = Beside(ranks, trainer)
     beside.before()
-    load = HostLoadMeter(usable_cpus(), pinned=task.cpu_sets is not None)
+    load = HostLoadMeter(usable_cpus(), pinned=task.cpu_sets is not None and task.own_cores)
     batches, stop_rule = launch.measure(warmup, beside)
-    host_load, memory_use = load.read(), memory.read()
+    host_load, memory_use = load.read(), memory.read() if started.memory_is_ours else MemoryUse()
     signals = beside.after(launch.budget_left())
     outbox.progress(Progress(phase="finishing"))
     parameters = sum(parameter.numel() for parameter in trainer.module.parameters())
+    data_use = trainer.source.use()
+    if compilation is not None:
+        compilation.stop()
     trainer.close()
     return RankRecord(
         rank=ranks.rank,
@@ -89,6 +98,7 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
             process_group_seconds=started.process_group_seconds,
             build_seconds=build_seconds,
             first_step_seconds=first.batch.seconds,
+            compile_seconds=None if compilation is None else compilation.seconds,
         ),
         warmup=warmup,
         batches=tuple(batches),
@@ -102,6 +112,7 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
         parameters_equal=None if ranks.world_size == 1 else differing is None,
         parameters_differing=differing,
         signals=signals,
+        data=data_use,
     )
 
 
@@ -114,12 +125,20 @@ class _Launch:
         self.losses_finite = True
         self.last_loss: float | None = None
         self._epochs_done = 0
+        cell = task.cell
+        samples = ranks.agree(float(trainer.source.epoch_samples or 0)) or cell.num_samples
+        self._steps_per_epoch = max(1, int(samples) // cell.global_batch_size)
 
     def warm_up(self, first: TimedBatch) -> Warmup:
         """Steps until times are steady; none of them counts."""
         self._note_losses(first)
         probe = self._run("warming up", 1, [])
-        rule = WarmupRule(self._rule, step_seconds=probe.batch.seconds, budget_left=self.budget_left())
+        rule = WarmupRule(
+            self._rule,
+            step_seconds=probe.batch.seconds,
+            steps_per_epoch=self._steps_per_epoch,
+            budget_left=self.budget_left(),
+        )
         batch_steps = int(self._ranks.agree(rule.batch_steps))
         batches: list[Batch] = []
         over = False
@@ -135,8 +154,7 @@ class _Launch:
 
     def measure(self, warmup: Warmup, beside: Beside) -> tuple[list[Batch], StopRule]:
         """The batches that count, each with its steps written down, and what ended them."""
-        cell = self._task.cell
-        steps_per_epoch = max(1, cell.num_samples // cell.global_batch_size)
+        steps_per_epoch = self._steps_per_epoch
         last = warmup.batches[-1]
         rule = MeasurementRule(
             self._rule,
@@ -203,4 +221,6 @@ class _Launch:
 def _device(task: LaunchTask, ranks: Ranks) -> DeviceInfo:
     if task.device == "cuda":
         return cuda_device(task.device_indices[ranks.local_rank])
+    if task.device != "cpu":
+        return DeviceInfo(kind=task.device, index=task.device_indices[ranks.local_rank], name=task.device)
     return DeviceInfo(kind="cpu", index=usable_cpus()[0], name=cpu_name())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import cast
@@ -15,11 +16,12 @@ from torch.utils.hooks import RemovableHandle
 
 from torchscale.schema.cell import Cell
 from torchscale.schema.record import Batch, StepSample
+from torchscale.worker.data import make_source
 from torchscale.worker.data.interface import Source
-from torchscale.worker.data.synthetic import SyntheticSource
 from torchscale.worker.measure.clock import make_clock
 from torchscale.worker.models import build_workload
-from torchscale.worker.models.interface import loss_of
+from torchscale.worker.models.interface import BatchOfTensors
+from torchscale.worker.optimizer import clip_gradients, make_optimizer
 from torchscale.worker.parallel import parallelize
 from torchscale.worker.precision import PrecisionPolicy
 from torchscale.worker.ranks import Ranks
@@ -34,6 +36,7 @@ class Phase(Enum):
     FORWARD = "forward"
     GRADIENTS = "backward"
     SYNC = "exposed_sync"
+    BUBBLE = "bubble"
     OPTIMIZER = "optimizer"
 
 
@@ -54,37 +57,35 @@ class Trainer:
     """The cell's model, optimizer and data on this rank's device.
 
     Attributes:
-        module: The bare module, whose parameters are counted and compared.
+        module: What this rank holds of the model: its parameters are counted and compared.
         model: The module as the strategy runs it.
-        optimizer: Over the parameters of the bare module.
+        optimizer: Over the parameters of ``module``.
         source: Where batches come from.
-        tokens_per_step: Of this rank; ``None`` where samples have no tokens.
+        tokens_per_step: This rank's share; ``None`` where samples have no tokens.
         last_step_seconds: Mean of the last batch.
         watch: Marks the exchange; ``None`` where there is none, or none that can be told.
     """
 
-    def __init__(self, cell: Cell, ranks: Ranks) -> None:
-        torch.backends.cudnn.benchmark = cell.cudnn_benchmark
-        self._ranks = ranks
-        self._precision = PrecisionPolicy(cell.precision, ranks.device)
+    def __init__(self, cell: Cell, ranks: Ranks, on_progress: Callable[[], None] | None = None) -> None:
+        torch.backends.cudnn.benchmark = cell.cudnn_benchmark and not cell.deterministic
+        torch.backends.cudnn.deterministic = cell.deterministic
+        torch.use_deterministic_algorithms(cell.deterministic)
+        self._cell, self._ranks = cell, ranks
         torch.manual_seed(cell.seed)  # the same weights on every rank
-        workload = build_workload(cell)
-        torch.manual_seed(cell.seed + ranks.rank)  # different dropout
-        layout = torch.channels_last if cell.channels_last else torch.preserve_format
-        self.module = workload.module.to(ranks.device, memory_format=layout).train()  # type: ignore[call-overload]
-        self._parallel = parallelize(self.module, cell, ranks)
-        model = self._parallel.model
-        self.model: nn.Module = torch.compile(model) if cell.compile else model  # type: ignore[assignment]
-        self.optimizer = _make_optimizer(cell, self.module)
-        self.source: Source = SyntheticSource(
-            workload,
-            batch_size=cell.per_device_batch_size,
-            seed=cell.seed + ranks.rank,
-            device=ranks.device,
-            channels_last=cell.channels_last,
-        )
+        self._workload = build_workload(cell)
+        # Dropout differs between samples, and is the same on ranks that share them.
+        torch.manual_seed(cell.seed + cell.degrees.data_index(ranks.rank))
+        self._parallel = parallelize(self._workload, cell, ranks)
+        self.module, self.model = self._parallel.module.train(), self._parallel.model
+        self._precision = PrecisionPolicy(cell.precision, ranks.device, autocast=self._parallel.autocast)
+        self.optimizer = make_optimizer(cell, self._parallel)
         self._clock = make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda)
         self._marked: list[Phase] = []
+        stages = self._parallel.stages
+        if stages is not None:
+            stages.around_passes(self._stage_forward, self._stage_backward)
+        needed = stages is None or stages.needs_data
+        self.source: Source = make_source(self._workload, cell, ranks, needed=needed, on_progress=on_progress)
         self.watch: ExchangeWatch | None = None
         # A mark of the strict clock would stop the device in the middle of the backward pass.
         if self._parallel.gradients_first and not cell.measurement.sync_cuda:
@@ -93,7 +94,7 @@ class Trainer:
             self.watch.start()
         self._steps_done = 0
         self.last_step_seconds = math.inf
-        tokens = workload.tokens_per_sample
+        tokens = self._workload.tokens_per_sample
         self.tokens_per_step = None if tokens is None else tokens * cell.per_device_batch_size
 
     @property
@@ -104,20 +105,54 @@ class Trainer:
     def step(self) -> Tensor:
         """One optimizer step, a mark after each phase; returns the loss on the device, unread."""
         loss = self._forward_backward()
+        if self._cell.gradient_clipping is not None:
+            self._precision.unscale(self.optimizer)
+            clip_gradients(self.module, self._cell.gradient_clipping, self._parallel.norm_groups)
         self._precision.optimizer_step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
         self._mark(Phase.OPTIMIZER)
-        return loss.detach().reshape(())
+        return loss
 
     def _forward_backward(self) -> Tensor:
+        """All passes of a step; the mean loss of what this rank's copy of the model saw."""
         batch = self.source.next_batch()
         self._mark(Phase.DATA)
-        with self._precision.forward_context():
-            loss = loss_of(self.model(**batch))
+        if self._parallel.stages is not None:
+            loss = self._parallel.stages.run(batch)
+            self._mark(Phase.BUBBLE)
+            return torch.zeros((), device=self._ranks.device) if loss is None else loss.reshape(())
+        pieces = self._cell.gradient_accumulation
+        losses = [
+            self._pass(piece, last=number == pieces, share=1 / pieces)
+            for number, piece in enumerate(_pieces(batch, pieces), start=1)
+        ]
+        return losses[0] if pieces == 1 else torch.stack(losses).mean()
+
+    def _pass(self, batch: BatchOfTensors, *, last: bool, share: float) -> Tensor:
+        """One forward and one backward pass; gradients are exchanged in the last of a step alone."""
+        parallel = self._parallel
+        if parallel.accumulating is not None and self._cell.gradient_accumulation > 1:
+            parallel.accumulating(last)
+        quiet = parallel.no_sync() if parallel.no_sync is not None and not last else contextlib.nullcontext()
+        with quiet:
+            with self._precision.forward_context():
+                loss = self._workload.loss_of(self.model(**self._workload.inputs(batch)), batch)
+            self._mark(Phase.FORWARD)
+            self._precision.backward(loss if share == 1 else loss * share)
+            self._mark(Phase.SYNC)
+        return loss.detach().reshape(())
+
+    @contextlib.contextmanager
+    def _stage_forward(self) -> Iterator[None]:
+        self._mark(Phase.BUBBLE)
+        yield
         self._mark(Phase.FORWARD)
-        self._precision.backward(loss)
+
+    @contextlib.contextmanager
+    def _stage_backward(self) -> Iterator[None]:
+        self._mark(Phase.BUBBLE)
+        yield
         self._mark(Phase.SYNC)
-        return loss
 
     def forget_marks(self) -> None:
         """After steps whose times nobody reads, because a recording tells them."""
@@ -130,6 +165,8 @@ class Trainer:
         losses = [self.step() for _ in range(steps)]
         times, parts = self._read()
         values: list[float] = torch.stack(losses).float().tolist()
+        if self._parallel.stages is not None:
+            values = self._parallel.stages.share_losses(values)
         samples = tuple(
             self._sample(index, part, loss) for index, (part, loss) in enumerate(zip(parts, values, strict=True))
         )
@@ -163,8 +200,9 @@ class Trainer:
         return AloneWindow(own, time.perf_counter() - began)
 
     def close(self) -> None:
-        """Let go of the model: ranks that still hold DDP's reducer at exit can abort."""
-        del self.model, self.module, self.optimizer, self.source, self._parallel, self.watch
+        """Let go of the model and of the loader's processes: ranks that still hold DDP's reducer at exit can abort."""
+        self.source.close()
+        del self.model, self.module, self.optimizer, self.source, self._parallel, self.watch, self._workload
 
     def _mark(self, phase: Phase) -> None:
         self._clock.mark()
@@ -190,9 +228,10 @@ class Trainer:
             step=self._steps_done + index,
             seconds=math.fsum(part.values()),
             data_wait=part[Phase.DATA],
-            forward=part[Phase.FORWARD],
+            forward=part.get(Phase.FORWARD, 0.0),
             backward=backward,
             optimizer=part[Phase.OPTIMIZER],
+            bubble=part.get(Phase.BUBBLE),
             exposed_sync=sync,
             buffer_sync=part.get(Phase.BUFFERS),
             loss=loss if math.isfinite(loss) else None,
@@ -250,9 +289,9 @@ def _own_seconds(part: dict[Phase, float]) -> float:
     return math.fsum(part.get(phase, 0.0) for phase in (Phase.FORWARD, Phase.GRADIENTS, Phase.SYNC))
 
 
-def _make_optimizer(cell: Cell, module: nn.Module) -> torch.optim.Optimizer:
-    if cell.optimizer == "sgd":
-        return torch.optim.SGD(module.parameters(), lr=cell.learning_rate, momentum=0.9)
-    if cell.optimizer == "adam":
-        return torch.optim.Adam(module.parameters(), lr=cell.learning_rate)
-    return torch.optim.AdamW(module.parameters(), lr=cell.learning_rate)
+def _pieces(batch: BatchOfTensors, count: int) -> list[BatchOfTensors]:
+    """A batch in equal parts, which are views of it."""
+    if count == 1:
+        return [batch]
+    parts = {name: tensor.chunk(count) for name, tensor in batch.items()}
+    return [{name: parts[name][number] for name in parts} for number in range(count)]

@@ -53,7 +53,8 @@ from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.train import Started, train
 
-trainer.parallelize = lambda module, cell, ranks: Parallel(module)  # nobody reduces gradients
+# Nobody reduces gradients.
+trainer.parallelize = lambda workload, cell, ranks: Parallel(workload.module, workload.module)
 task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
 torch.set_num_threads(1)
 with joined_ranks(task) as ranks:
@@ -118,10 +119,9 @@ def test_two_ranks_train_what_one_process_trains_on_all_their_data(
     torch.manual_seed(cell.seed)
     model = small_net.build()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    generators = [torch.Generator().manual_seed(cell.seed + rank) for rank in range(2)]
-    pools = [[model.make_batch(8, generator) for _ in range(4)] for generator in generators]
     for step in range(4):
-        both = {name: torch.cat([pool[step][name] for pool in pools]) for name in ("x", "y")}
+        samples = [model.make_batch(1, torch.Generator().manual_seed(step * 16 + number)) for number in range(16)]
+        both = {name: torch.cat([sample[name] for sample in samples]) for name in ("x", "y")}
         model(**both).backward()
         optimizer.step()
         optimizer.zero_grad()

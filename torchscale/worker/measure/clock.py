@@ -69,8 +69,19 @@ class CudaSyncClock(HostClock):
         super().mark()
 
 
+class AcceleratorSyncClock(HostClock):
+    """Host time after any other accelerator has finished; whether its events can be timed is not verified."""
+
+    def mark(self) -> None:
+        """Wait for the device, then take the host's time."""
+        torch.accelerator.synchronize()
+        super().mark()
+
+
 def make_clock(device: torch.device, *, sync_cuda: bool) -> Clock:
     """The clock for a device."""
-    if device.type != "cuda":
+    if device.type == "cpu":
         return HostClock()
+    if device.type != "cuda":
+        return AcceleratorSyncClock()
     return CudaSyncClock() if sync_cuda else CudaEventClock()

@@ -1,29 +1,62 @@
-"""Do all ranks hold the same parameters? Averaged gradients leave them equal to the bit; a lost reduction does not."""
+"""Do ranks that should hold the same parameters hold them? Averaged gradients leave them equal to the bit; a lost
+reduction does not."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
+from torchscale.worker.dtensors import as_dtensor, local_part
 from torchscale.worker.ranks import Ranks
 
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
+Fingerprint = dict[str, int]
+"""The wrapping sum of the bits (any order of summation gives the same) of each parameter, or part of one, by a key that
+is equal on two ranks where they should hold the same."""
 
-def fingerprint(module: nn.Module) -> torch.Tensor:
-    """One integer per parameter: the wrapping sum of its bits, so that any order of summation gives the same."""
-    sums = [
-        parameter.detach().contiguous().view(_INTEGER_OF_SIZE[parameter.element_size()]).sum(dtype=torch.int64)
-        for parameter in module.parameters()
-    ]
-    return torch.stack(sums).cpu() if sums else torch.zeros(0, dtype=torch.int64)
+
+def fingerprint(module: nn.Module) -> Fingerprint:
+    """Of what this rank holds; of a split parameter the part, named by its place."""
+    keys, sums = [], []
+    for name, parameter in module.named_parameters():
+        local = local_part(parameter)
+        integers = local.detach().contiguous().view(_INTEGER_OF_SIZE[local.element_size()])
+        keys.append(_global_name(name) + _part(parameter))
+        sums.append(integers.sum(dtype=torch.int64))
+    return dict(zip(keys, torch.stack(sums).tolist(), strict=True)) if sums else {}
 
 
 def differing_parameter(module: nn.Module, ranks: Ranks) -> str | None:
-    """The first parameter that is not equal on all ranks, with how many are not; ``None`` if all are."""
-    gathered = torch.stack(ranks.gather(fingerprint(module)))
-    differs = (gathered != gathered[0]).any(dim=0)
-    if not bool(differs.any()):
+    """The first parameter that is not equal wherever it should be, with how many are not; ``None`` if all are."""
+    mine = fingerprint(module)
+    everyone = ranks.gather_objects(mine)
+    first: Fingerprint = {}
+    for one in everyone:
+        for key, value in one.items():
+            first.setdefault(key, value)
+    differing = [key for key in first if any(one.get(key, first[key]) != first[key] for one in everyone)]
+    if not differing:
         return None
-    names = [name for name, _ in module.named_parameters()]
-    return f"{names[int(differs.int().argmax())]} ({int(differs.sum())} of {len(names)} parameters differ)"
+    return f"{differing[0]} ({len(differing)} of {len(first)} parameters differ)"
+
+
+def _part(parameter: nn.Parameter) -> str:
+    """Which part of a split parameter this is; empty for a whole one."""
+    split = as_dtensor(parameter)
+    if split is None:
+        return ""
+    coordinate = split.device_mesh.get_coordinate() or ()
+    sizes = split.device_mesh.shape
+    places = [
+        f"{placement} {index + 1} of {size}"
+        for placement, index, size in zip(split.placements, coordinate, sizes, strict=True)
+        if not placement.is_replicate()
+    ]
+    return f" [{', '.join(places)}]" if places else ""
+
+
+def _global_name(name: str) -> str:
+    """Stages of a pipeline are kept by number; the parameter's own name says which layer it is of."""
+    number, _, rest = name.partition(".")
+    return rest if number.isdigit() else name

@@ -18,15 +18,21 @@ _MAX_BATCH_SECONDS = 15.0
 
 
 class WarmupRule:
-    """At least the asked steps and seconds, then until two batches in a row agree, within a cap."""
+    """At least the asked steps and seconds, then until two batches in a row agree, within a cap; or epochs, if asked
+    for."""
 
-    def __init__(self, rule: Measurement, *, step_seconds: float, budget_left: float | None) -> None:
+    def __init__(
+        self, rule: Measurement, *, step_seconds: float, steps_per_epoch: int = 1, budget_left: float | None
+    ) -> None:
         self._rule = rule
+        self._epoch_steps = None if rule.warmup_epochs is None else rule.warmup_epochs * steps_per_epoch
         self._cap = rule.warmup_max_seconds
         if budget_left is not None:
             self._cap = min(self._cap, _WARMUP_SHARE_OF_BUDGET * max(0.0, budget_left))
         fits = int(min(self._cap / MIN_BATCHES, _MAX_BATCH_SECONDS) / max(step_seconds, 1e-9))
         self.batch_steps = max(1, min(_WARMUP_BATCH_STEPS, fits))
+        if self._epoch_steps is not None:
+            self.batch_steps = max(1, min(self.batch_steps, self._epoch_steps // 2))
 
     def is_steady(self, batches: Sequence[Batch]) -> bool:
         """Whether the last two batches' mean step times differ by no more than the tolerance."""
@@ -38,6 +44,8 @@ class WarmupRule:
     def is_over(self, batches: Sequence[Batch]) -> bool:
         """Whether to stop warming up after ``batches``."""
         steps, seconds = _totals(batches)
+        if self._epoch_steps is not None:
+            return steps >= self._epoch_steps
         if batches and seconds + batches[-1].seconds > self._cap:
             return True
         enough = steps >= self._rule.warmup_steps and seconds >= self._rule.warmup_seconds

@@ -1,19 +1,58 @@
-"""One file per way of spreading a model over devices; :func:`parallelize` applies the cell's."""
+"""One file per way of spreading a model over devices; :func:`parallelize` applies the cell's.
+
+What splits models is imported where a cell asks for it: it takes as long to import as torch itself.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
 from torch import nn
 
 from torchscale.schema.cell import Cell
+from torchscale.schema.strategy import Ddp, Fsdp, Zero1
+from torchscale.worker.models.interface import Workload
 from torchscale.worker.parallel import ddp
+from torchscale.worker.parallel.blocks import checkpoint_blocks, compile_mode, repeated_blocks
 from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.ranks import Ranks
 
 
-def parallelize(module: nn.Module, cell: Cell, ranks: Ranks) -> Parallel:
-    """The module as the cell's strategy runs it; on one device that is the module itself."""
+def parallelize(workload: Workload, cell: Cell, ranks: Ranks) -> Parallel:
+    """The workload's model on this rank's device, as the cell's strategy runs it.
+
+    Raises:
+        ValueError: the model cannot be split as asked.
+    """
+    if cell.channels_last:
+        workload.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if isinstance(cell.strategy, Fsdp) or cell.degrees.model > 1 or cell.degrees.shard > 1:
+        from torchscale.worker.parallel.mesh import parallelize_on_mesh  # noqa: PLC0415 - see above
+
+        return parallelize_on_mesh(workload, cell, ranks)
+    return _copies(workload.module, cell, ranks)
+
+
+def _copies(module: nn.Module, cell: Cell, ranks: Ranks) -> Parallel:
+    """Every rank holds the whole model; on one device that is the module itself."""
+    checkpoint_blocks(repeated_blocks(module), cell.activation_checkpointing)
+    module.to(ranks.device)
     if ranks.world_size == 1:
-        return Parallel(module)
-    if cell.strategy == "ddp":
-        return ddp.wrap(module, ranks)
-    raise ValueError(f"strategy {cell.strategy} does not run on {ranks.world_size} devices")
+        return _compiled(Parallel(module, module), cell)
+    if isinstance(cell.strategy, Zero1):
+        from torchscale.worker.parallel import zero  # noqa: PLC0415 - see above
+
+        return _compiled(zero.wrap(module, ranks), cell)
+    options = cell.strategy if isinstance(cell.strategy, Ddp) else Ddp()
+    return _compiled(ddp.wrap(module, options, ranks), cell)
+
+
+def _compiled(parallel: Parallel, cell: Cell) -> Parallel:
+    """The whole model compiled, with what wraps it: torch's compiler cuts its graph where DDP's buckets end."""
+    mode = compile_mode(cell)
+    if mode is None:
+        return parallel
+    compiled = torch.compile(parallel.model, mode=mode)
+    assert isinstance(compiled, nn.Module)  # noqa: S101 - what a module compiles to
+    return replace(parallel, model=compiled)

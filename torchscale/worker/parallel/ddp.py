@@ -3,17 +3,49 @@
 from __future__ import annotations
 
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
+from torchscale.schema.strategy import CommHook, Ddp
 from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.ranks import Ranks
 
 
-def wrap(module: nn.Module, ranks: Ranks) -> Parallel:
-    """``module``, already on the rank's device, with torch's default buckets of 25 MiB."""
-    device_ids = [ranks.device.index] if ranks.device.type == "cuda" else None
-    model = DistributedDataParallel(module, device_ids=device_ids)
-    return Parallel(model, model.no_sync, gradients_first=True, bucket_bytes=lambda: _bucket_bytes(model))
+def wrap(module: nn.Module, options: Ddp, ranks: Ranks) -> Parallel:
+    """``module``, already on the rank's device, over all ranks."""
+    device_ids = None if ranks.device.type == "cpu" else [ranks.device.index]
+    model = DistributedDataParallel(
+        module,
+        device_ids=device_ids,
+        bucket_cap_mb=options.bucket_cap_mb,
+        static_graph=options.static_graph,
+        gradient_as_bucket_view=options.gradient_as_bucket_view,
+    )
+    _register_hook(model, options.comm_hook)
+    return Parallel(
+        module,
+        model,
+        no_sync=model.no_sync,
+        gradients_first=True,
+        bucket_bytes=lambda: _bucket_bytes(model),
+    )
+
+
+def replicate(module: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
+    """``module`` over one dimension of a mesh. The mesh, not its process group, is what DDP needs to know of modules
+    whose parameters are split."""
+    return DistributedDataParallel(module, device_mesh=mesh)
+
+
+def _register_hook(model: DistributedDataParallel, hook: CommHook) -> None:
+    if hook == "fp16":
+        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif hook == "bf16":
+        model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    elif hook == "powersgd":
+        state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=1, start_powerSGD_iter=10)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
 def _bucket_bytes(model: DistributedDataParallel) -> tuple[int, ...]:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
+from torch.distributed import ProcessGroup
+
+if TYPE_CHECKING:
+    from torchscale.worker.parallel.pipeline import Stages
+
+OptimizerMaker = Callable[[type[torch.optim.Optimizer], dict[str, object]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
@@ -14,15 +22,27 @@ class Parallel:
     """A model as a strategy runs it, and which signals of the diagnosis the strategy supports.
 
     Attributes:
+        module: What this rank holds of the model: its parameters are trained, counted and compared.
         model: To be called for the forward pass.
-        no_sync: Context in which the backward pass exchanges nothing, so that a rank's own compute can be timed;
-            ``None`` where the strategy cannot do without its exchange.
+        autocast: Whether the cell's precision is autocast around the forward pass; else the strategy sees to it.
+        no_sync: Context in which the backward pass exchanges nothing, so that passes can be accumulated and a rank's
+            own compute timed; ``None`` where the strategy cannot do without its exchange.
+        accumulating: Called with whether the next backward pass is the last of its step, where ``no_sync`` is ``None``.
         gradients_first: Whether the exchange that the step waits for comes after the last gradient is computed, so
             that the time from there to the end of the backward pass is exposed synchronisation.
         bucket_bytes: Gradients of a step as they are sent, known after a few steps; ``None`` without buckets.
+        make_optimizer: Where the strategy has an optimizer of its own, around the usual kind.
+        stages: The pipeline that runs forward and backward passes itself.
+        norm_groups: Groups of ranks that hold other parameters of the same model, which a gradient's norm runs over.
     """
 
+    module: nn.Module
     model: nn.Module
+    autocast: bool = True
     no_sync: Callable[[], AbstractContextManager[None]] | None = None
+    accumulating: Callable[[bool], None] | None = None
     gradients_first: bool = False
     bucket_bytes: Callable[[], tuple[int, ...]] | None = None
+    make_optimizer: OptimizerMaker | None = None
+    stages: Stages | None = None
+    norm_groups: tuple[ProcessGroup, ...] = ()

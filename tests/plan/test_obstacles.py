@@ -1,0 +1,140 @@
+"""What a plan knows cannot run, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.factories import experiment, machine
+from torchscale.plan import Plan, make_plan
+from torchscale.schema.environment import DeviceInfo
+from torchscale.schema.machine import Machine
+
+
+def reason(cores: int = 16, gpus: int = 0, **content: Any) -> str | None:
+    """Why the one cell of an experiment is skipped."""
+    settings = {"models": "tiny-decoder", "batch_sizes": 8, "gpu_counts": 4, **content}
+    (entry,) = make_plan(experiment(**settings), machine(gpus=gpus, cores=cores)).cells
+    return entry.skip_reason
+
+
+def strategy(name: str, **options: Any) -> dict[str, Any]:
+    return {"strategy": {"name": name, **options}}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"parallel": strategy("none")}, "strategy none runs on one device, not 4"),
+        (
+            {"parallel": strategy("hybrid", tensor=3)},
+            "hybrid: replicate 1 × shard 1 × tensor 3 × pipeline 1 does not make 4 devices",
+        ),
+        (
+            {"models": "gpt2", "parallel": strategy("tensor")},
+            "gpt2 cannot be split by tensor; decoder and llama models can",
+        ),
+        ({"models": "tiny-llama", "parallel": strategy("sequence")}, "tiny-llama cannot be split by sequence; decoder"),
+        ({"models": "tiny-llama", "parallel": strategy("pipeline")}, "tiny-llama cannot be split by pipeline; decoder"),
+        (
+            {"models": {"name": "tiny-decoder", "num_heads": 2}, "parallel": strategy("tensor")},
+            "2 heads do not divide over 4 tensor-parallel devices",
+        ),
+        (
+            {"models": {"name": "tiny-decoder", "seq_len": 63}, "parallel": strategy("sequence")},
+            "63 tokens do not divide over 4 devices along the sequence",
+        ),
+        (
+            {"models": {"name": "tiny-decoder", "num_layers": 3}, "parallel": strategy("pipeline")},
+            "3 layers do not make 4 pipeline stages",
+        ),
+        ({"parallel": strategy("pipeline", microbatches=2)}, "needs at least 4 microbatches, not 2"),
+        (
+            {
+                "models": {"name": "tiny-decoder", "num_layers": 8},
+                "parallel": strategy("pipeline", schedule="interleaved", microbatches=6),
+            },
+            "6 microbatches do not divide by the 4 devices of an interleaved schedule",
+        ),
+        ({"parallel": strategy("pipeline", microbatches=5)}, "the 32 samples of a step and copy do not divide by 5"),
+        ({"training": {"gradient_accumulation": 3}}, "the 8 samples of a step and copy do not divide by 3 passes"),
+        (
+            {"parallel": strategy("pipeline"), "training": {"gradient_accumulation": 2}},
+            "gradient_accumulation must be 1",
+        ),
+        ({"parallel": strategy("tensor"), "training": {"precision": "fp16"}}, "fp16's gradient scaler"),
+        ({"training": {"precision": "fp8"}}, "fp8 exists on CUDA devices only"),
+        ({"parallel": strategy("ddp", comm_hook="bf16")}, "the bf16 comm hook needs NCCL"),
+        ({"data": {"source": "cifar100"}}, "cifar100 are images, and tiny-decoder takes text"),
+        (
+            {"models": "tiny-resnet", "data": {"source": "cifar100"}},
+            "cifar100 has 100 classes; tiny-resnet has num_classes=10",
+        ),
+        ({"gpu_counts": 32}, "needs 32 devices; this machine has 1 CPU rank of 16 cores"),
+    ],
+)
+def test_what_cannot_run_is_skipped_with_its_reason(content: dict[str, Any], told: str) -> None:
+    found = reason(**content)
+    assert found is not None
+    assert told in found
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"parallel": strategy("tensor")},
+        {"models": "my_models:build", "parallel": strategy("pipeline")},
+        {"models": "hf:here/config.json", "model": {"channels_last": True}},
+        {"models": {"name": "tiny-resnet", "num_classes": 100}, "data": {"source": "cifar100"}},
+        {"training": {"gradient_accumulation": 4}},
+        {"gpu_counts": 32, "cores": 2, "launch": {"oversubscribe": True}},
+    ],
+)
+def test_what_may_run_does(content: dict[str, Any]) -> None:
+    assert reason(**content) is None
+
+
+def test_fp8_needs_a_device_that_has_it() -> None:
+    settings = {"models": "tiny-decoder", "batch_sizes": 8, "gpu_counts": 1, "training": {"precision": "fp8"}}
+    for capability, told in (("8.0", "fp8 needs compute capability 8.9; NVIDIA H100 has 8.0"), ("9.0", None)):
+        (entry,) = make_plan(experiment(**settings), machine(gpus=1, capability=capability)).cells
+        assert entry.skip_reason == told
+
+
+def test_ranks_beyond_the_last_device_begin_again_with_the_first() -> None:
+    content = {"gpu_counts": [1, 2, 4], "launch": {"oversubscribe": True}}
+    plan = make_plan(experiment(**content), machine(cores=2))
+    assert plan.cpu_sets(2) == ((0,), (1,))
+    assert plan.cpu_sets(4) == ((0,), (1,), (0,), (1,))
+    assert [plan.is_oversubscribed(count) for count in (1, 2, 4)] == [False, False, True]
+    on_cuda = make_plan(experiment(**content), machine(gpus=2))
+    assert on_cuda.device_indices_of(4) == (0, 1, 0, 1)
+    assert on_cuda.is_oversubscribed(4)
+
+
+def two_nodes(**launch: Any) -> Plan:
+    """Four GPUs, of which 0 and 2 hang on node 0."""
+    base = machine(gpus=4, cores=8)
+    nodes = {0: 0, 1: 1, 2: 0, 3: 1}
+    devices = tuple(
+        DeviceInfo(**{**info.model_dump(), "numa_node": nodes[info.index]}) for info in base.environment.devices
+    )
+    environment = base.environment.model_copy(update={"devices": devices})
+    here = Machine(environment, base.cores, {0: (0, 1, 2, 3), 1: (4, 5, 6, 7)})
+    return make_plan(experiment(gpu_counts=[1, 2, 4], launch=launch), here)
+
+
+def test_a_smaller_count_fills_one_numa_node_first_and_binds_to_it() -> None:
+    plan = two_nodes()
+    assert plan.device_indices_of(2) == (0, 2)
+    assert plan.cpu_sets(2) == ((0, 1, 2, 3), (0, 1, 2, 3))
+    assert plan.device_indices_of(4) == (0, 2, 1, 3)
+    assert plan.cpu_sets(4) == ((0, 1, 2, 3), (0, 1, 2, 3), (4, 5, 6, 7), (4, 5, 6, 7))
+
+
+def test_spread_devices_unbound_ranks_and_an_order_of_ones_own() -> None:
+    assert two_nodes(placement="spread").device_indices_of(2) == (0, 1)
+    assert two_nodes(numa_binding=False).cpu_sets(2) is None
+    assert two_nodes(devices=[3, 1, 0, 2]).device_indices_of(2) == (3, 1)
+    assert make_plan(experiment(gpu_counts=[2]), machine(gpus=2)).cpu_sets(2) is None  # nodes are not known

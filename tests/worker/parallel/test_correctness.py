@@ -1,0 +1,126 @@
+"""Every strategy trains the same model: for one seed and global batch, the losses of the first steps on two and four
+ranks are those of a single process. A strategy that silently does not train gives other losses from the fifth step on,
+when samples come again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worker.torchruns import STEPS, cell, run_trainers
+from torchscale.schema.strategy import STRATEGIES
+
+TOLERANCE = 2e-5
+STRATEGIES_ON_TWO: list[Any] = [
+    "ddp",
+    {"name": "ddp", "static_graph": True, "gradient_as_bucket_view": True, "bucket_cap_mb": 1},
+    "zero1",
+    "fsdp",
+    {"name": "fsdp", "reshard_after_forward": False, "offload": True},
+    "tensor",
+    "sequence",
+    "pipeline",
+    {"name": "pipeline", "schedule": "gpipe", "microbatches": 2},
+    {"name": "pipeline", "schedule": "interleaved"},
+    "model",
+    {"name": "hybrid", "tensor": 2},
+]
+STRATEGIES_ON_FOUR: list[Any] = [
+    "ddp",
+    "zero1",
+    "fsdp",
+    {"name": "fsdp", "shard": 2},
+    "tensor",
+    {"name": "tensor", "degree": 2},
+    "sequence",
+    {"name": "sequence", "degree": 2},
+    "pipeline",
+    {"name": "pipeline", "degree": 2},
+    "model",
+    {"name": "hybrid", "shard": 2, "tensor": 2},
+    {"name": "hybrid", "shard": 2, "tensor": 2, "sequence": True},
+    {"name": "hybrid", "tensor": 2, "pipeline": 2},
+    {"name": "hybrid", "data": 2, "pipeline": 2},
+    {"name": "hybrid", "shard": 2, "pipeline": 2},
+]
+VARIATIONS: list[tuple[Any, dict[str, Any]]] = [
+    *(
+        (strategy, {"training": training})
+        for strategy in ("ddp", "fsdp", "tensor", "pipeline", "zero1")
+        for training in (
+            {"activation_checkpointing": "full"},
+            {"activation_checkpointing": "selective"},
+            {"gradient_clipping": 0.1},
+            {"optimizer": "adamw", "fused": True, "learning_rate": 0.001},
+        )
+    ),
+    *((strategy, {"training": {"gradient_accumulation": 2}}) for strategy in ("ddp", "fsdp", "tensor", "zero1")),
+    *((strategy, {"training": {"precision": "bf16"}}) for strategy in ("ddp", "fsdp", "tensor", "pipeline")),
+    *((strategy, {"training": {"precision": "fp16"}}) for strategy in ("ddp", "fsdp")),
+    ("ddp", {"training": {"deterministic": True}}),
+    ("ddp", {"data": {"source": "synthetic-host", "workers": 1}}),
+    *((strategy, {"models": "tiny-llama"}) for strategy in ("fsdp", "tensor")),
+    *((strategy, {"models": "encdec"}) for strategy in ("ddp", "fsdp")),
+    ("fsdp", {"models": "tiny-vit"}),
+]
+LOOSER = {"bf16": 2e-3, "fp16": 2e-4}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of a single process."""
+    losses: list[float] = run_trainers(tmp_path_factory.mktemp("alone"), [cell(1)])[0]["losses"]
+    assert losses[0] - losses[8] > 0.1  # the same samples, twice updated
+    return losses
+
+
+@pytest.mark.parametrize(("world_size", "strategies"), [(2, STRATEGIES_ON_TWO), (4, STRATEGIES_ON_FOUR)])
+def test_every_strategy_trains_what_one_process_trains(
+    tmp_path: Path, alone: list[float], world_size: int, strategies: list[Any]
+) -> None:
+    assert {one if isinstance(one, str) else one["name"] for one in strategies} == set(STRATEGIES) - {"none"}
+    wanted = [cell(world_size, strategy) for strategy in strategies]
+    for one, found in zip(wanted, run_trainers(tmp_path, wanted), strict=True):
+        assert found["losses"] == pytest.approx(alone, abs=TOLERANCE), one.id
+        assert all(rank["changed"] for rank in found["ranks"]), one.id
+        assert found["differing"] is None, one.id
+        kind = STRATEGIES[one.strategy.name]
+        declared = {signal.value for signal in kind.signals}
+        if one.degrees.pipeline == 1:
+            declared -= {"bubble"}
+        for rank in found["ranks"]:
+            # A copy of what is split can still leave its exchange out: more than it declares for all its forms.
+            assert declared <= set(rank["signals"]) <= declared | {"own_compute"}, one.id
+            for phases, seconds in rank["phases"]:
+                assert phases == pytest.approx(seconds, rel=1e-6), one.id
+
+
+def test_settings_of_a_step_change_no_result(tmp_path: Path) -> None:
+    """Against one process with the same settings: recomputation, accumulation, clipping, fused updates, precisions."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    single = run_trainers(tmp_path / "one", [cell(1, "none", **content) for _, content in VARIATIONS])
+    several = run_trainers(tmp_path / "two", [cell(2, strategy, **content) for strategy, content in VARIATIONS])
+    for (strategy, content), one, two in zip(VARIATIONS, single, several, strict=True):
+        precision = content.get("training", {}).get("precision")
+        tolerance = LOOSER.get(precision, TOLERANCE)
+        assert two["losses"] == pytest.approx(one["losses"], abs=tolerance), (strategy, content)
+        assert len(set(one["losses"])) == STEPS
+        assert two["differing"] is None
+
+
+@pytest.mark.quiet
+def test_a_bubble_shrinks_with_more_micro_batches_and_is_whole_for_one(tmp_path: Path) -> None:
+    """(p - 1) ÷ (m + p - 1) of a pass is bubble: with two stages, half for one micro-batch, a ninth for eight."""
+    wide = {"models": {"name": "tiny-decoder", "hidden_size": 256, "seq_len": 128}, "batch_sizes": 16}
+    wanted = [cell(2, "model", **wide), cell(2, {"name": "pipeline", "microbatches": 8}, **wide)]
+    one, eight = run_trainers(tmp_path, wanted, steps=6)
+    share = [
+        sum(sum(rank["bubble"][1:]) for rank in found["ranks"])
+        / sum(sum(seconds for _, seconds in rank["phases"][1:]) for rank in found["ranks"])
+        for found in (one, eight)
+    ]
+    assert 0.3 < share[0] < 0.8
+    assert share[1] < 0.75 * share[0]

@@ -1,0 +1,92 @@
+"""Trainers on real gloo ranks, several cells one after the other in one torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.factories import cells
+from torchscale.schema.cell import Cell, LaunchTask
+
+STEPS = 10
+
+_SCRIPT = """
+import gc, json, os, sys
+import torch
+from torchscale.schema.cell import LaunchTask
+from torchscale.worker.measure.parameters import differing_parameter, fingerprint
+from torchscale.worker.ranks import joined_ranks
+from torchscale.worker.trainer import Trainer
+
+torch.set_num_threads(1)
+found = []
+for number, content in enumerate(json.load(open(sys.argv[1]))):
+    task = LaunchTask.model_validate(content)
+    with joined_ranks(task, f"cell-{number}") as ranks:
+        trainer = Trainer(task.cell, ranks)
+        before = fingerprint(trainer.module)
+        samples = trainer.run_batch(int(sys.argv[3])).samples
+        losses = torch.tensor([sample.loss for sample in samples], dtype=torch.float64)
+        window = trainer.run_alone(1) if ranks.world_size > 1 else None
+        mine = {
+            "changed": before != fingerprint(trainer.module),
+            "signals": [name for name, there in {
+                "exposed_sync": samples[-1].exposed_sync is not None,
+                "own_compute": window is not None,
+                "buckets": bool(trainer.bucket_bytes),
+                "bubble": samples[-1].bubble is not None,
+            }.items() if there],
+            "phases": [[s.data_wait + s.own + (s.sync or 0) + (s.bubble or 0), s.seconds] for s in samples],
+            "bubble": [s.bubble for s in samples],
+        }
+        result = {
+            "losses": torch.stack(ranks.gather(losses)).mean(dim=0).tolist(),
+            "differing": differing_parameter(trainer.module, ranks),
+            "ranks": ranks.gather_objects(mine),
+        }
+        ranks.align()
+        trainer.close()
+        del trainer
+        gc.collect()
+    found.append(result)
+    if ranks.rank == 0:
+        open(sys.argv[2], "w").write(json.dumps(found))
+os._exit(0)
+"""
+
+
+def cell(world_size: int, strategy: object = "none", **content: Any) -> Cell:
+    """One cell of a small model whose global batch is 8; keys as in a config."""
+    training = {"learning_rate": 0.01, "optimizer": "sgd", **content.pop("training", {})}
+    settings = {"models": "tiny-decoder", "batch_sizes": 8, "scaling": "strong", "gpu_counts": world_size, **content}
+    return cells(**settings, training=training, parallel={"strategy": strategy})[0]
+
+
+def run_trainers(directory: Path, found: Sequence[Cell], steps: int = STEPS) -> list[dict[str, Any]]:
+    """What each cell's trainer gave over its first ``steps`` steps, on as many ranks as the cells ask for."""
+    (world_size,) = {one.world_size for one in found}
+    (directory / "script.py").write_text(_SCRIPT)
+    tasks = [
+        LaunchTask(cell=one, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=90)
+        for one in found
+    ]
+    (directory / "tasks.json").write_text(json.dumps([task.model_dump(mode="json") for task in tasks]))
+    local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}"]
+    arguments = [str(directory / name) for name in ("script.py", "tasks.json", "found.json")]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *local, *arguments, str(steps)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(directory), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    results: list[dict[str, Any]] = json.loads((directory / "found.json").read_text())
+    return results

@@ -1,0 +1,119 @@
+"""One torchrun for many launches: its ranks run one after the other, so that short cells do not pay for each start.
+
+The launcher hands each launch over in a file and the ranks leave their records as always. Whatever goes wrong ends the
+whole group; who asked decides what becomes of the launch.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+from torchscale.errors import MachineError
+from torchscale.launch.collect import Ending, EndingKind, collect_launch
+from torchscale.launch.oom import OomKills
+from torchscale.launch.process import ManagedProcess, wait_until
+from torchscale.launch.torchrun import (
+    LaunchLimits,
+    StopRequest,
+    Watch,
+    flatten_logs,
+    torchrun_command,
+    worker_environment,
+)
+from torchscale.schema.cell import GroupItem, LaunchTask
+from torchscale.schema.progress import Progress
+from torchscale.schema.record import LaunchRecord, State
+from torchscale.store import atomic_write_model, atomic_write_text
+
+_END_SECONDS = 20.0
+"""What ranks that were told to leave may take; then they are ended."""
+
+
+class Group:
+    """A torchrun of ``world_size`` ranks that waits for launches. Close it when done."""
+
+    def __init__(self, task: LaunchTask, extra_env: Mapping[str, str]) -> None:
+        """Start the ranks with the threads and cores of ``task``, which will be the first one to run.
+
+        Raises:
+            MachineError: torchrun cannot be started.
+        """
+        self._channel = Path(tempfile.mkdtemp(prefix="torchscale-group-"))
+        self._command = torchrun_command(task.cell.world_size, self._channel, "--group", str(self._channel))
+        self._handed = 0
+        self._last: Path | None = None
+        with (self._channel / "torchrun.log").open("wb") as log:
+            try:
+                self._process = ManagedProcess(
+                    self._command, env=worker_environment(task, extra_env), stdout=log, stderr=log
+                )
+            except MachineError:
+                shutil.rmtree(self._channel, ignore_errors=True)
+                raise
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing has run in it yet."""
+        return self._handed == 0
+
+    def run(
+        self,
+        task: LaunchTask,
+        directory: Path,
+        *,
+        limits: LaunchLimits,
+        stop: StopRequest,
+        on_progress: Callable[[Progress], None],
+    ) -> LaunchRecord:
+        """Run ``task`` in ``directory`` and say how it ended. Unless it is ``ok``, the group has ended with it."""
+        grouped = not self.is_fresh
+        started = time.monotonic()
+        kills = OomKills()
+        atomic_write_model(directory / "task.json", task)
+        item = GroupItem(task=task, directory=str(directory.resolve()))
+        atomic_write_model(self._channel / f"item-{self._handed}.json", item)
+        self._handed, self._last = self._handed + 1, directory
+        records = [directory / f"rank-{rank}.json" for rank in range(task.cell.world_size)]
+
+        def is_done() -> bool:
+            return all(path.exists() for path in records)
+
+        kind, detail = Watch(directory, limits, stop, on_progress).wait(self._process, is_done)
+        survivors: tuple[str, ...] = ()
+        if not is_done():
+            survivors = self._process.end(grace_seconds=0.0) if stop.at_once else self._process.end()
+            self._keep_logs(directory)
+        ending = Ending(EndingKind.FINISHED if is_done() else kind, self._process.poll(), detail, survivors)
+        record = collect_launch(
+            task,
+            directory,
+            ending,
+            command=tuple(self._command),
+            started_at=datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds"),
+            seconds=time.monotonic() - started,
+            oom_kills=kills.since_start(),
+        )
+        if record.state is not State.OK:
+            self.close()
+        return record.model_copy(update={"grouped": grouped})
+
+    def close(self) -> None:
+        """Tell the ranks to leave, and end them if they do not. What they printed goes to the last launch."""
+        if self._channel.exists():
+            if self._process.poll() is None:
+                atomic_write_text(self._channel / "end", "")
+                wait_until(lambda: self._process.poll() is not None, timeout_seconds=_END_SECONDS)
+            self._process.end()
+            if self._last is not None and self._last.exists():
+                self._keep_logs(self._last)
+            shutil.rmtree(self._channel, ignore_errors=True)
+
+    def _keep_logs(self, directory: Path) -> None:
+        flatten_logs(self._channel)
+        for path in self._channel.glob("*.log"):
+            shutil.move(path, directory / path.name)

@@ -1,0 +1,45 @@
+"""FSDP2: parameters, gradients and optimizer state split over ranks, gathered block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+from torchscale.schema.config import Precision
+from torchscale.schema.strategy import Fsdp, Hybrid
+
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def shard(
+    module: nn.Module, blocks: Iterable[nn.Module], mesh: DeviceMesh, options: Fsdp | Hybrid, precision: Precision
+) -> None:
+    """Shard ``blocks``, then what is left of ``module``, over the last dimension of ``mesh`` (with two, HSDP). Each is
+    moved to the mesh's device as it is sharded, so that the whole never lies there."""
+    policy = MixedPrecisionPolicy()
+    if casts_parameters(options, precision):
+        policy = MixedPrecisionPolicy(param_dtype=_TYPES[precision], reduce_dtype=_TYPES[options.reduce_dtype])
+    offload = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if options.offload else OffloadPolicy()
+    for part in (*blocks, module):
+        fully_shard(
+            part,
+            mesh=mesh,
+            reshard_after_forward=options.reshard_after_forward,
+            mp_policy=policy,
+            offload_policy=offload,
+        )
+
+
+def casts_parameters(options: Fsdp | Hybrid, precision: Precision) -> bool:
+    """Whether parameters are gathered in the cell's precision, which then needs no autocast."""
+    return options.mixed_precision and precision in ("bf16", "fp16")
+
+
+def set_last_pass(module: nn.Module, last: bool) -> None:
+    """Whether the next backward pass reduces gradients, or leaves them to be added to."""
+    assert isinstance(module, FSDPModule)  # noqa: S101 - narrows for the type checker
+    module.set_requires_gradient_sync(last)

@@ -1,0 +1,127 @@
+"""Models of which each rank holds a part: one device mesh that stages, matrices, shards and copies are composed on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from torchscale.schema.cell import Cell
+from torchscale.schema.degrees import Degrees
+from torchscale.schema.strategy import Fsdp, Hybrid, PipelineBase, is_sequence_parallel
+from torchscale.worker.models.interface import Workload
+from torchscale.worker.parallel import ddp, fsdp, pipeline, tensor
+from torchscale.worker.parallel.blocks import checkpoint_blocks, compile_blocks, compile_mode, repeated_blocks
+from torchscale.worker.parallel.interface import Parallel
+from torchscale.worker.precision import PrecisionPolicy
+from torchscale.worker.ranks import Ranks
+
+S = TypeVar("S")
+
+_DIMENSIONS = ("pipeline", "replicate", "shard", "tensor")
+
+
+def parallelize_on_mesh(workload: Workload, cell: Cell, ranks: Ranks) -> Parallel:
+    """Parts of a model on each rank. The order matters: stages are cut first; matrices are split before anything wraps
+    them; recomputation and compilation go inside what gathers or averages; that comes last."""
+    degrees, strategy = cell.degrees, cell.strategy
+    mesh = _mesh(degrees, ranks)
+    place = degrees.coordinate(ranks.rank)
+    parts: dict[int, nn.Module] = {0: workload.module}
+    stages = 1
+    if degrees.pipeline > 1:
+        assert isinstance(strategy, PipelineBase)  # noqa: S101 - no other has a pipeline degree
+        stages = strategy.stages(degrees)
+        how = _required(workload.pipeline, "cut into pipeline stages", cell)
+        parts = pipeline.cut(workload.module, how, pipeline.stages_of(place.pipeline, degrees.pipeline, stages), stages)
+    wrapped: dict[int, nn.Module] = {}
+    for number, part in parts.items():
+        if stages > 1:
+            _autocast_within(part, cell, ranks)
+        if degrees.tensor > 1:
+            matrices = _required(workload.tensor, "split by tensor parallelism", cell)
+            tensor.split(part, matrices, mesh["tensor"], sequence=is_sequence_parallel(strategy))
+        wrapped[number] = _shard_or_replicate(part, cell, mesh, ranks)
+    sharded = _sharding(cell)
+    autocast = sharded is None or not fsdp.casts_parameters(sharded, cell.precision)
+    groups = _norm_groups(degrees, mesh)
+    if degrees.pipeline == 1:
+        model = wrapped[0]
+        accumulating = None if sharded is None else lambda last: fsdp.set_last_pass(model, last)
+        no_sync = model.no_sync if isinstance(model, nn.parallel.DistributedDataParallel) else None
+        return Parallel(
+            parts[0], model, autocast=autocast, no_sync=no_sync, accumulating=accumulating, norm_groups=groups
+        )
+    assert isinstance(strategy, PipelineBase) and workload.pipeline is not None  # noqa: S101 - as above
+    runner = pipeline.Stages(
+        wrapped,
+        workload.pipeline,
+        stages=stages,
+        group=mesh["pipeline"].get_group(),
+        device=ranks.device,
+        schedule=strategy.schedule,
+        micro_batches=strategy.pieces(degrees),
+    )
+    return Parallel(_together(parts), _together(wrapped), autocast=autocast, stages=runner, norm_groups=groups)
+
+
+def _together(parts: Mapping[int, nn.Module]) -> nn.Module:
+    """A rank's stages as one module, by number."""
+    return nn.ModuleDict({str(number): part for number, part in parts.items()})
+
+
+def _autocast_within(stage: nn.Module, cell: Cell, ranks: Ranks) -> None:
+    """The pipeline calls its stages, also to learn their shapes and types: autocast goes inside."""
+    sharded = _sharding(cell)
+    if sharded is not None and fsdp.casts_parameters(sharded, cell.precision):
+        return
+    policy, forward = PrecisionPolicy(cell.precision, ranks.device), stage.forward
+
+    def cast(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the stage takes and gives
+        with policy.forward_context():
+            return forward(*args, **kwargs)
+
+    stage.forward = cast
+
+
+def _shard_or_replicate(part: nn.Module, cell: Cell, mesh: DeviceMesh, ranks: Ranks) -> nn.Module:
+    blocks = repeated_blocks(part)
+    checkpoint_blocks(blocks, cell.activation_checkpointing)
+    mode = compile_mode(cell)
+    if mode is not None:
+        compile_blocks(blocks or [part], mode)
+    degrees, sharded = cell.degrees, _sharding(cell)
+    if sharded is not None:
+        dimensions = ("replicate", "shard") if degrees.replicate > 1 else ("shard",)
+        fsdp.shard(part, blocks, mesh[dimensions], sharded, cell.precision)
+        if not sharded.offload:
+            part.to(ranks.device)  # buffers; parameters are there
+        return part
+    part.to(ranks.device)
+    return ddp.replicate(part, mesh["replicate"]) if degrees.replicate > 1 else part
+
+
+def _sharding(cell: Cell) -> Fsdp | Hybrid | None:
+    """The options of FSDP2, where the cell uses it."""
+    strategy = cell.strategy
+    if isinstance(strategy, Fsdp):
+        return strategy
+    return strategy if isinstance(strategy, Hybrid) and cell.degrees.shard > 1 else None
+
+
+def _mesh(degrees: Degrees, ranks: Ranks) -> DeviceMesh:
+    shape = (degrees.pipeline, degrees.replicate, degrees.shard, degrees.tensor)
+    return init_device_mesh(ranks.device.type, shape, mesh_dim_names=_DIMENSIONS)
+
+
+def _norm_groups(degrees: Degrees, mesh: DeviceMesh) -> tuple[dist.ProcessGroup, ...]:
+    return (mesh["pipeline"].get_group(),) if degrees.pipeline > 1 else ()
+
+
+def _required(split: S | None, verb: str, cell: Cell) -> S:
+    if split is None:
+        raise ValueError(f"{cell.model} does not know how to be {verb}")
+    return split

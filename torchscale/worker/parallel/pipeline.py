@@ -1,0 +1,112 @@
+"""Pipeline parallelism: ranks hold consecutive layers and pass micro-batches on (GPipe, 1F1B, interleaved 1F1B)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+
+from torchscale.schema.strategy import Schedule
+from torchscale.worker.models.interface import BatchOfTensors, PipelineSplit
+
+
+def stages_of(rank: int, ranks: int, stages: int) -> list[int]:
+    """The stages that one of ``ranks`` pipeline ranks holds: every ``ranks``-th, beginning with its own number."""
+    return list(range(rank, stages, ranks))
+
+
+def layers_of(stage: int, stages: int, layers: int) -> range:
+    """Consecutive layers of a stage, as even as they go; the first stages have one more.
+
+    Raises:
+        ValueError: there are fewer layers than stages.
+    """
+    if layers < stages:
+        raise ValueError(f"{layers} layers do not make {stages} pipeline stages")
+    each, more = divmod(layers, stages)
+    begin = stage * each + min(stage, more)
+    return range(begin, begin + each + (stage < more))
+
+
+def cut(module: nn.Module, how: PipelineSplit, mine: list[int], stages: int) -> dict[int, nn.Module]:
+    """This rank's stages of ``module``, by number."""
+    return {
+        stage: how.stage(module, layers_of(stage, stages, how.layers), stage == 0, stage == stages - 1)
+        for stage in mine
+    }
+
+
+class Stages:
+    """This rank's part of a pipeline. Runs the forward and backward passes of a step over all micro-batches.
+
+    Attributes:
+        is_first: Whether batches enter here.
+        is_last: Whether the loss is computed here.
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[int, nn.Module],
+        how: PipelineSplit,
+        *,
+        stages: int,
+        group: dist.ProcessGroup,
+        device: torch.device,
+        schedule: Schedule,
+        micro_batches: int,
+    ) -> None:
+        self._how, self._group = how, group
+        self._stages = [PipelineStage(part, number, stages, device, group=group) for number, part in parts.items()]
+        self.is_first, self.is_last = 0 in parts, stages - 1 in parts
+        if schedule == "interleaved":
+            self._schedule: Any = ScheduleInterleaved1F1B([*self._stages], micro_batches, loss_fn=how.loss)
+        else:
+            kind = ScheduleGPipe if schedule == "gpipe" else Schedule1F1B
+            self._schedule = kind(self._stages[0], micro_batches, loss_fn=how.loss)
+        # Nobody looks at the outputs; putting them together would cost time and memory.
+        takes = inspect.signature(self._schedule.step).parameters
+        self._options = {"return_outputs": False} if "return_outputs" in takes else {}
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether this rank looks at batches at all."""
+        return self.is_first or self.is_last
+
+    def around_passes(self, forward: AbstractMaker, backward: AbstractMaker) -> None:
+        """From now on run each stage's forward and backward pass of a micro-batch within these contexts."""
+        for stage in self._stages:
+            stage.forward_one_chunk = _within(forward, stage.forward_one_chunk)  # type: ignore[method-assign]
+            stage.backward_one_chunk = _within(backward, stage.backward_one_chunk)  # type: ignore[method-assign]
+
+    def run(self, batch: BatchOfTensors) -> Tensor | None:
+        """Forward and backward passes of one step; the mean loss on the last rank of the pipeline."""
+        inputs = (batch[self._how.input_key],) if self.is_first else ()
+        losses: list[Tensor] = []
+        known = {"target": batch[self._how.target_key], "losses": losses} if self.is_last else {}
+        self._schedule.step(*inputs, **known, **self._options)
+        return torch.stack([loss.detach() for loss in losses]).mean() if self.is_last else None
+
+    def share_losses(self, losses: list[float]) -> list[float]:
+        """The last rank's losses, on every rank of the pipeline."""
+        shared = torch.tensor(losses, dtype=torch.float64)
+        dist.broadcast(
+            shared, group=self._group, src=dist.get_global_rank(self._group, dist.get_world_size(self._group) - 1)
+        )
+        return [float(loss) for loss in shared]
+
+
+AbstractMaker = Callable[[], AbstractContextManager[object]]
+
+
+def _within(context: AbstractMaker, function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - torch's own interface, which differs by version
+        with context():
+            return function(*args, **kwargs)
+
+    return run

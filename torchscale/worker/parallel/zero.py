@@ -1,0 +1,24 @@
+"""ZeRO stage 1: DDP whose optimizer state is split over the ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+from torchscale.schema.strategy import Ddp
+from torchscale.worker.parallel import ddp
+from torchscale.worker.parallel.interface import Parallel
+from torchscale.worker.ranks import Ranks
+
+
+def wrap(module: nn.Module, ranks: Ranks) -> Parallel:
+    """``module``, already on the rank's device. Ranks send each other updated parameters within the optimizer's step,
+    so that no phase is a rank's own work alone: it says nothing about exposed exchange."""
+
+    def make(kind: type[torch.optim.Optimizer], options: dict[str, object]) -> torch.optim.Optimizer:
+        return ZeroRedundancyOptimizer(module.parameters(), optimizer_class=kind, **options)  # type: ignore[arg-type]
+
+    return replace(ddp.wrap(module, Ddp(), ranks), gradients_first=False, bucket_bytes=None, make_optimizer=make)

@@ -26,6 +26,7 @@ class Flag(str, Enum):
     DRIFTING = "drifting"
     NOISY = "noisy"
     NOT_STEADY = "not_steady"
+    OVERSUBSCRIBED = "oversubscribed"
     PHASES_INCONSISTENT = "phases_inconsistent"
 
     @property
@@ -42,6 +43,8 @@ _EXPLANATIONS = {
     Flag.NOISY: "a cap or budget ended it before the interval of the mean step reached its target; "
     "raise benchmark.max_steps and max_seconds, or quiet the machine",
     Flag.NOT_STEADY: "warm-up hit its cap before step times settled; raise benchmark.warmup_max_seconds",
+    Flag.OVERSUBSCRIBED: "ranks shared devices or cores: the figure tells how they get in each other's way, not how "
+    "training scales",
     Flag.PHASES_INCONSISTENT: f"the phases of a step do not add up to it within {PHASE_LIMIT:.0%}; "
     "do not rely on the phases",
 }
@@ -63,6 +66,8 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
         flags.add(Flag.DRIFTING)
     if any(_phases_off(steps) for steps in record.rank_steps):
         flags.add(Flag.PHASES_INCONSISTENT)
+    if _share_devices(record.ranks):
+        flags.add(Flag.OVERSUBSCRIBED)
     foreign = foreign_share(record.ranks)
     if foreign is not None and foreign > FOREIGN_LIMIT:
         flags.add(Flag.CONTENDED)
@@ -88,6 +93,18 @@ def foreign_share(ranks: Sequence[RankRecord]) -> float | None:
     # Unpinned ranks share the host's cores: what rank 0 saw busy, less what all the ranks used.
     own = math.fsum(load.own_seconds for load in loads)
     return max(0.0, loads[0].busy_seconds - own) / (loads[0].wall_seconds * loads[0].cores)
+
+
+def _share_devices(ranks: Sequence[RankRecord]) -> bool:
+    """Two ranks on one GPU, or more threads than cores on a host."""
+    devices = [(rank.hostname, rank.device.index) for rank in ranks if rank.device.kind != "cpu"]
+    if devices:
+        return len(set(devices)) < len(devices)
+    for host in {rank.hostname for rank in ranks}:
+        here = [rank for rank in ranks if rank.hostname == host]
+        if sum(rank.threads for rank in here) > len({cpu for rank in here for cpu in rank.cpus}):
+            return True
+    return False
 
 
 def _phases_off(steps: StepDigest) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torchscale.analysis.bubble import Bubble, bubble
 from torchscale.analysis.decomposition import Decomposition, Parts, decompose, launch_parts
 from torchscale.analysis.diagnosis import diagnose
 from torchscale.analysis.flags import Flag, launch_flags
@@ -67,6 +68,7 @@ class Figures:
         first_loss, last_loss: Rank 0, first launch.
         startup_seconds: Mean wall time of a launch outside warm-up and measurement.
         parts: The mean step by what it is spent on; ``None`` where the exchange was not measured.
+        bubble: Of a pipeline, as measured and as its schedule makes unavoidable.
     """
 
     samples_per_second: float
@@ -89,6 +91,7 @@ class Figures:
     last_loss: float | None
     startup_seconds: float
     parts: Parts | None = None
+    bubble: Bubble | None = None
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,7 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
     half_widths = [width for series in means if (width := relative_half_width(series)) is not None]
     peaks = [peak for record in launches for rank in record.ranks if (peak := rank.memory.peak_bytes) is not None]
     tokens = first.ranks[0].tokens_per_step
+    phases = _phases(launches)
     return Figures(
         samples_per_second=rate,
         samples_per_second_per_device=rate / cell.world_size,
@@ -208,7 +212,7 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
         step_p99=statistics.fmean(digest.p99 for digest in digests),
         steps=digests[0],
         rank_p50=tuple(steps.seconds.p50 for steps in first.rank_steps),
-        phases=_phases(launches),
+        phases=phases,
         half_width=max(half_widths, default=None),
         run_half_width=relative_half_width(rates),
         autocorrelation=lag1_autocorrelation(means[0]),
@@ -220,6 +224,7 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
         last_loss=first.ranks[0].last_loss,
         startup_seconds=statistics.fmean(startup_seconds(record) for record in launches),
         parts=launch_parts(launches),
+        bubble=bubble(cell, idle=phases.bubble, forward=phases.forward, backward=phases.backward),
     )
 
 

@@ -44,11 +44,12 @@ def _cell_json(cell: CellSummary) -> dict[str, object]:
         figures = {
             key: value
             for key, value in vars(cell.figures).items()
-            if key not in ("steps", "phases", "stop_rule", "parts")
+            if key not in ("steps", "phases", "stop_rule", "parts", "bubble")
         }
         figures["stop_rule"] = cell.figures.stop_rule.value
         figures["phases"] = vars(cell.figures.phases)
         figures["parts"] = None if cell.figures.parts is None else vars(cell.figures.parts)
+        figures["bubble"] = None if cell.figures.bubble is None else vars(cell.figures.bubble)
         figures["steps"] = cell.figures.steps.model_dump()
     efficiency = cell.efficiency
     return {

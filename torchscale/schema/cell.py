@@ -94,7 +94,7 @@ class Cell(Frozen):
     loader: Loader | None = None
 
     @field_serializer("strategy")
-    def _plain_strategy(self, strategy: Strategy) -> str | dict[str, object]:
+    def _plain_strategy(self, strategy: Strategy) -> str | dict[str, OptionValue]:
         """Text where it has no options, as people write it."""
         options = strategy_options(strategy)
         return {"name": strategy.name, **options} if options else strategy.name

@@ -24,7 +24,7 @@ def to_json(experiment: Experiment) -> str:
 def _content(experiment: Experiment) -> dict[str, Data]:
     content: dict[str, Data] = experiment.model_dump(mode="json")
     content["models"] = [choice.model_dump() if choice.options else choice.name for choice in experiment.models]
-    strategies = [
+    strategies: list[Data] = [
         {"name": strategy.name, **options} if (options := strategy_options(strategy)) else strategy.name
         for strategy in experiment.parallel.strategy
     ]

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from torchscale.catalog.models import OptionValue
 from torchscale.schema.degrees import Degrees
 from torchscale.schema.section import AxisSchema, Positive, Section, as_axis, as_named
 
@@ -221,9 +222,10 @@ def is_sequence_parallel(strategy: StrategyBase) -> bool:
     return isinstance(strategy, Sequence) or (isinstance(strategy, Hybrid) and strategy.sequence)
 
 
-def strategy_options(strategy: StrategyBase) -> dict[str, object]:
+def strategy_options(strategy: StrategyBase) -> dict[str, OptionValue]:
     """The options that differ from their defaults."""
-    return strategy.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    options: dict[str, OptionValue] = strategy.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    return options
 
 
 def strategy_label(strategy: StrategyBase) -> str:

@@ -351,7 +351,8 @@ def _write(path: Path, layout: Layout, shard: int, workload: Workload, on_progre
             f"data.data_dir"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
     return digest.hexdigest()
 
 

@@ -21,7 +21,7 @@ def shard(
     """Shard ``blocks``, then what is left of ``module``, over the last dimension of ``mesh`` (with two, HSDP). Each is
     moved to the mesh's device as it is sharded, so that the whole never lies there."""
     policy = MixedPrecisionPolicy()
-    if casts_parameters(options, precision):
+    if casts_parameters(options, precision, module):
         policy = MixedPrecisionPolicy(param_dtype=_TYPES[precision], reduce_dtype=_TYPES[options.reduce_dtype])
     offload = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if options.offload else OffloadPolicy()
     for part in (*blocks, module):
@@ -34,9 +34,12 @@ def shard(
         )
 
 
-def casts_parameters(options: Fsdp | Hybrid, precision: Precision) -> bool:
-    """Whether parameters are gathered in the cell's precision, which then needs no autocast."""
-    return options.mixed_precision and precision in ("bf16", "fp16")
+def casts_parameters(options: Fsdp | Hybrid, precision: Precision, module: nn.Module) -> bool:
+    """Whether parameters are gathered in the cell's precision, which then needs no autocast. Batch normalisation keeps
+    its statistics in fp32 and takes no weights of another type, so models with it are autocast."""
+    if not options.mixed_precision or precision not in ("bf16", "fp16"):
+        return False
+    return not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
 
 
 def set_last_pass(module: nn.Module, last: bool) -> None:

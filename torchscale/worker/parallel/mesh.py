@@ -46,7 +46,7 @@ def parallelize_on_mesh(workload: Workload, cell: Cell, ranks: Ranks) -> Paralle
             tensor.split(part, matrices, mesh["tensor"], sequence=is_sequence_parallel(strategy))
         wrapped[number] = _shard_or_replicate(part, cell, mesh, ranks)
     sharded = _sharding(cell)
-    autocast = sharded is None or not fsdp.casts_parameters(sharded, cell.precision)
+    autocast = sharded is None or not fsdp.casts_parameters(sharded, cell.precision, workload.module)
     groups = _norm_groups(degrees, mesh)
     if degrees.pipeline == 1:
         model = wrapped[0]
@@ -76,7 +76,7 @@ def _together(parts: Mapping[int, nn.Module]) -> nn.Module:
 def _autocast_within(stage: nn.Module, cell: Cell, ranks: Ranks) -> None:
     """The pipeline calls its stages, also to learn their shapes and types: autocast goes inside."""
     sharded = _sharding(cell)
-    if sharded is not None and fsdp.casts_parameters(sharded, cell.precision):
+    if sharded is not None and fsdp.casts_parameters(sharded, cell.precision, stage):
         return
     policy, forward = PrecisionPolicy(cell.precision, ranks.device), stage.forward
 

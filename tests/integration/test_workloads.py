@@ -1,0 +1,159 @@
+"""Sweeps over what a cell can be, through the real program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.integration.conftest import FAST, Program
+
+pytestmark = pytest.mark.integration
+
+
+def write(program: Program, **content: Any) -> str:
+    path = program.directory / "config.yaml"
+    settings = {"experiment_name": "run", "batch_sizes": [4], "gpu_counts": [1, 2], "device": "cpu", "benchmark": FAST}
+    path.write_text(yaml.safe_dump({**settings, **content}))
+    return str(path)
+
+
+def rows(program: Program, config: str, *options: str, code: int = 0) -> list[dict[str, Any]]:
+    done = program.run("benchmark", config, "--json", *options)
+    assert done.returncode == code, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["cells"]
+    return found
+
+
+def record(program: Program, cell_id: str) -> dict[str, Any]:
+    path = program.directory / "results" / "run" / "cells" / cell_id / "launch-0" / "record.json"
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def test_one_file_sweeps_models_batches_counts_precisions_and_strategies(program: Program) -> None:
+    config = write(
+        program,
+        models=["tiny-resnet", "tiny-decoder"],
+        batch_sizes=[2, 4],
+        training={"precision": ["fp32", "bf16"]},
+        parallel={"strategy": ["ddp", "fsdp", "tensor", {"name": "hybrid", "data": 2, "pipeline": 2}]},
+        launch={"isolation": "group"},
+    )
+    cells = rows(program, config)
+    assert len(cells) == 2 * 2 * 2 * 2 * 4
+    states = {cell["state"] for cell in cells}
+    assert states == {"ok", "skipped"}
+    skipped = {cell["reason"].split(":")[0] for cell in cells if cell["state"] == "skipped"}
+    assert skipped == {"hybrid", "tiny-resnet cannot be split by tensor; decoder and llama models can, and your own"}
+    ran = [cell for cell in cells if cell["state"] == "ok"]
+    assert len(ran) == 2 * 2 * (2 * 4 + 3) + 4 - 4 * 2 + 4  # see below
+    table = program.run("report", "--source", "results/run", "--format", "html")
+    assert table.returncode == 0, table.stderr
+
+
+def test_shards_against_random_samples_with_the_wait_for_data(program: Program) -> None:
+    data = {"source": ["synthetic-host", "shards"], "total_mb": 2, "workers": 1, "data_dir": "here", "drop_cache": True}
+    config = write(program, models="tiny-gpt2", gpu_counts=[2], data=data)
+    cells = rows(program, config)
+    assert [cell["state"] for cell in cells] == ["ok", "ok"]
+    assert all(cell["figures"]["phases"]["data_wait"] > 0 for cell in cells)
+    ranks = record(program, cells[1]["cell_id"])["ranks"]
+    for rank in ranks:
+        assert rank["data"]["source"] == "shards"
+        assert rank["data"]["shards_written"] == 1
+        assert rank["data"]["asked_cold"]
+        assert rank["data"]["epochs"] > 0
+    assert record(program, cells[0]["cell_id"])["ranks"][0]["data"] is None
+    again = rows(program, config, "--rerun", "all")
+    assert [cell["state"] for cell in again] == ["ok", "ok"]
+    assert record(program, cells[1]["cell_id"])["ranks"][0]["data"]["shards_reused"] == 1
+
+
+def test_epochs_of_real_images(program: Program) -> None:
+    images = bytes([7, 42]) + bytes(range(256)) * 12
+    (program.directory / "data").mkdir()
+    (program.directory / "data" / "train.bin").write_bytes(images * 48)
+    config = write(
+        program,
+        models={"name": "tiny-resnet", "num_classes": 100, "image_size": 40},
+        data={"source": "cifar100", "workers": 0},
+        training={"epochs": 2, "warmup_epochs": 1},
+    )
+    cells = rows(program, config)
+    assert [cell["state"] for cell in cells] == ["ok", "ok"]
+    for cell, steps in zip(cells, (12, 6), strict=True):
+        found = record(program, cell["cell_id"])
+        assert [(epoch["steps"], epoch["samples"]) for epoch in found["epochs"]] == [(steps, 48), (steps, 48)]
+        assert found["ranks"][0]["stop_rule"] == "epochs"
+        assert found["ranks"][0]["warmup"]["steps"] >= steps
+
+
+def test_data_that_is_not_there_is_told_by_its_cell(program: Program) -> None:
+    config = write(
+        program, models={"name": "tiny-resnet", "num_classes": 100}, gpu_counts=[1], data={"source": "cifar100"}
+    )
+    (cell,) = rows(program, config, code=1)
+    assert cell["state"] == "crashed"
+    assert "no train.bin in data or data/cifar-100-binary; unpack cifar-100-binary.tar.gz there" in cell["reason"]
+
+
+def test_a_cell_that_fails_in_a_group_runs_again_by_itself_and_the_others_go_on(program: Program) -> None:
+    """The fault strikes in a process that has run another cell before, and not in one of its own."""
+    faulty = {"name": "faulty:build", "fault": "raise", "rank": 0, "step": 6}
+    config = write(
+        program,
+        models=["tiny-resnet", faulty, "tiny-decoder", "contaminated:build"],
+        gpu_counts=[2],
+        launch={"isolation": "group"},
+    )
+    cells = rows(program, config, code=1)
+    assert [cell["state"] for cell in cells] == ["ok", "crashed", "ok", "ok"]
+    assert "the fault that was asked for" in cells[1]["reason"]
+    grouped = [record(program, cell["cell_id"])["grouped"] for cell in cells]
+    assert grouped == [False, False, False, False]  # a failed one, and what follows it, start anew
+    partial = list((program.directory / "results" / "run" / "quarantine").glob("*"))
+    assert len(partial) == 2  # the first attempts of the faulty and of the contaminated cell
+
+
+def test_more_ranks_than_cores_are_flagged(program: Program) -> None:
+    config = write(
+        program, models="tiny-decoder", gpu_counts=[4], launch={"oversubscribe": True, "threads_per_rank": 1}
+    )
+    (cell,) = rows(program, config)
+    assert cell["state"] == "ok"
+    assert "oversubscribed" in cell["flags"]
+
+
+def test_a_pipeline_tells_its_bubble_beside_the_computed_one(program: Program) -> None:
+    config = write(
+        program, models="tiny-decoder", gpu_counts=[2], parallel={"strategy": {"name": "pipeline", "microbatches": 4}}
+    )
+    (cell,) = rows(program, config)
+    assert 0 < cell["figures"]["bubble"]["measured"] < 1
+    assert cell["figures"]["bubble"]["computed"] == pytest.approx(1 / 5)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_a_local_hugging_face_configuration(program: Program, kind: str) -> None:
+    sizes = {
+        "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 128},
+        "bert": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128},
+    }
+    content = {"model_type": kind, "vocab_size": 500, "bos_token_id": 0, "eos_token_id": 0, **sizes[kind]}
+    (program.directory / "net").mkdir()
+    (program.directory / "net" / "config.json").write_text(json.dumps(content))
+    model = {"name": "hf:net/config.json", "sequence_length": 32}
+    (cell,) = rows(program, write(program, models=model, gpu_counts=[1]))
+    assert cell["state"] == "ok"
+
+
+def test_ready_files_are_plans(program: Program) -> None:
+    configs = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+    assert len(configs) >= 8
+    for path in configs:
+        done = program.run("benchmark", str(path), "--dry-run", "--device=cpu")
+        assert done.returncode == 0, (path.name, done.stderr)

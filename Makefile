@@ -21,7 +21,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	sh scripts/system-packages.sh browser
+	sh scripts/system-packages.sh tests
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -51,7 +51,11 @@ campaign: install
 	$(BIN)/python benchmarks/fidelity.py --processes 10
 	$(BIN)/python benchmarks/fidelity.py --model resnet18 --image-size 64 --batch-size 8
 	$(BIN)/python benchmarks/fidelity.py --launches --pairs 20
+	for strategy in fsdp tensor pipeline; do \
+	  $(BIN)/python benchmarks/fidelity.py --model tiny-decoder --strategy $$strategy --ranks 2 --batch-size 8 --processes 10; \
+	done
 	$(BIN)/python benchmarks/overhead.py --pairs 10
+	$(BIN)/python benchmarks/sweep_efficiency.py --repeats 5
 	$(BIN)/python benchmarks/signals.py --processes 10
 	$(BIN)/python benchmarks/diagnosis.py
 	$(BIN)/python benchmarks/trace_analysis.py

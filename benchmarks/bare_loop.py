@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,18 +62,46 @@ class BareLoop:
         ]
         return cls(DistributedDataParallel(model) if world_size > 1 else model, optimizer, batches)
 
+    def passes(self, batch: dict[str, torch.Tensor]) -> None:
+        """Forward and backward."""
+        output = self.model(**batch)
+        loss: torch.Tensor = output if isinstance(output, torch.Tensor) else output.loss
+        loss.backward()  # type: ignore[no-untyped-call]
+
     def run(self, steps: int) -> float:
         """Seconds that ``steps`` steps took on this rank, started together."""
         if dist.is_initialized():
             dist.barrier()
         start = time.perf_counter()
         for _ in range(steps):
-            loss = self.model(**self.batches[self.done % 4]).loss
-            loss.backward()
+            self.passes(self.batches[self.done % 4])
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             self.done += 1
         return time.perf_counter() - start
+
+
+class BarePipeline(BareLoop):
+    """The same over one stage of a pipeline, with torch's own schedule."""
+
+    schedule: Any
+
+    def passes(self, batch: dict[str, torch.Tensor]) -> None:
+        """Tokens enter on the first rank, labels on the last."""
+        if dist.get_rank() == 0:
+            self.schedule.step(batch["input_ids"])
+        else:
+            self.schedule.step(target=batch["labels"], losses=[], return_outputs=False)
+
+
+def pipeline(loop: BareLoop, stage: nn.Module, loss: Callable[..., torch.Tensor], pieces: int) -> BarePipeline:
+    """A bare loop over ``stage``, which is this rank's."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # noqa: PLC0415 - slow, and used here alone
+
+    found = BarePipeline(loop.model, loop.optimizer, loop.batches)
+    whole = PipelineStage(stage, dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
+    found.schedule = Schedule1F1B(whole, pieces, loss_fn=loss)
+    return found
 
 
 def pin(threads: int) -> None:

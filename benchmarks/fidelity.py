@@ -4,6 +4,7 @@ Two ways, both paired and alternating in one run::
 
     python benchmarks/fidelity.py                      # blocks inside processes: fine, for the cost of measuring
     python benchmarks/fidelity.py --launches --pairs 8 # whole launches: coarse, for everything around the loop too
+    python benchmarks/fidelity.py --model tiny-decoder --strategy pipeline --ranks 2 --batch-size 8
 
 Blocks are compared within a process, and the interval is over the processes' means. A pair of blocks whose cores were
 busy with something else for more than ``--max-foreign`` of the time is measured again; how many were is printed. Run it
@@ -32,7 +33,8 @@ def main() -> None:
     """Measure on each world size and print a line for each."""
     arguments = _parse()
     way = "launches" if arguments.launches else "blocks of 40 steps"
-    print(f"{arguments.model}, batch {arguments.batch_size} per rank, alternating {way}; torchscale ÷ bare loop")
+    what = f"{arguments.model}, {arguments.strategy}, batch {arguments.batch_size} per rank"
+    print(f"{what}, alternating {way}; torchscale ÷ bare loop")
     for world_size in arguments.ranks:
         ranks = f"{world_size} rank{'s' * (world_size > 1)}"
         if arguments.launches:
@@ -64,7 +66,7 @@ def _blocks(arguments: argparse.Namespace, world_size: int) -> tuple[list[float]
             out = Path(directory) / "ratios.json"
             script = [str(HERE / "fidelity_blocks.py"), str(out), "--model", arguments.model, *_image_size(arguments)]
             script += ["--batch-size", str(arguments.batch_size), "--pairs", str(arguments.pairs)]
-            script += ["--max-foreign", str(arguments.max_foreign)]
+            script += ["--max-foreign", str(arguments.max_foreign), "--strategy", arguments.strategy]
             subprocess.run([*_torchrun(world_size), *script], check=True, env=_environment())
             content = json.loads(out.read_text())
         means.append(statistics.geometric_mean(content["ratios"]))
@@ -127,7 +129,8 @@ def _environment() -> dict[str, str]:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny-resnet", choices=("tiny-resnet", "resnet18"))
+    parser.add_argument("--model", default="tiny-resnet", choices=("tiny-resnet", "resnet18", "tiny-decoder"))
+    parser.add_argument("--strategy", default="ddp", choices=("ddp", "fsdp", "tensor", "sequence", "pipeline"))
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])

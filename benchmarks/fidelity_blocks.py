@@ -24,6 +24,7 @@ from torchscale.schema.cell import Cell, LaunchTask, Measurement
 from torchscale.schema.config import PRESETS
 from torchscale.schema.record import HostLoad
 from torchscale.worker.measure.host import HostLoadMeter, usable_cpus
+from torchscale.worker.models.decoder import next_token_loss
 from torchscale.worker.outbox import Outbox
 from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.trainer import Trainer
@@ -82,6 +83,10 @@ def main() -> None:
         trainer = Trainer(task.cell, ranks)
         batches = [trainer.source.next_batch() for _ in range(4)]
         bare = bare_loop.BareLoop(trainer.model, trainer.optimizer, batches)
+        if arguments.strategy == "pipeline":
+            pieces = task.cell.strategy.pieces(task.cell.degrees)
+            (stage,) = trainer.model.children()
+            bare = bare_loop.pipeline(bare, stage, next_token_loss, pieces)
         pair = Pair(trainer, bare, Outbox(Path(directory), ranks.rank))
         pair.measure(bare_first=False)  # warm-up
         ratios: list[float] = []
@@ -116,7 +121,7 @@ def _cell(arguments: argparse.Namespace, world_size: int) -> Cell:
         world_size=world_size,
         device="cpu",
         precision="fp32",
-        strategy="ddp",
+        strategy={"name": arguments.strategy},
         optimizer="adamw",
         learning_rate=1e-4,
         channels_last=False,
@@ -133,6 +138,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="tiny-resnet")
+    parser.add_argument("--strategy", default="ddp")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--pairs", type=int, default=20)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that pip cannot bring, where they are missing and apt-get may be used:
 #   report   the text layout library that the PDF report needs
-#   browser  that and a Chromium, for the tests that open the HTML report
+#   tests    that, a Chromium for those that open the HTML report, and a compiler for those that compile models
 set -eu
 
 need=""
@@ -9,7 +9,10 @@ has_library() { ldconfig -p 2>/dev/null | grep -q "$1"; }
 has_library libpangoft2-1.0 || need="$need libpango-1.0-0 libpangoft2-1.0-0"
 has_library libharfbuzz-subset || need="$need libharfbuzz-subset0"
 if ! fc-list 2>/dev/null | grep -q .; then need="$need fonts-dejavu-core fontconfig"; fi
-if [ "${1:-report}" = browser ] && [ ! -x /usr/bin/chromium ]; then need="$need chromium"; fi
+if [ "${1:-report}" = tests ]; then
+    [ -x /usr/bin/chromium ] || need="$need chromium"
+    command -v g++ >/dev/null 2>&1 || need="$need g++"
+fi
 [ -n "$need" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then

@@ -69,6 +69,8 @@ class Figures:
         startup_seconds: Mean wall time of a launch outside warm-up and measurement.
         parts: The mean step by what it is spent on; ``None`` where the exchange was not measured.
         bubble: Of a pipeline, as measured and as its schedule makes unavoidable.
+        compile_seconds: What torch's compiler took, the slowest rank's, mean over launches; ``None`` where nothing is
+            compiled.
     """
 
     samples_per_second: float
@@ -92,6 +94,7 @@ class Figures:
     startup_seconds: float
     parts: Parts | None = None
     bubble: Bubble | None = None
+    compile_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -225,7 +228,17 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
         startup_seconds=statistics.fmean(startup_seconds(record) for record in launches),
         parts=launch_parts(launches),
         bubble=bubble(cell, idle=phases.bubble, forward=phases.forward, backward=phases.backward),
+        compile_seconds=_compile_seconds(launches),
     )
+
+
+def _compile_seconds(launches: Sequence[LaunchRecord]) -> float | None:
+    slowest = [
+        max(seconds)
+        for record in launches
+        if (seconds := [s for rank in record.ranks if (s := rank.setup.compile_seconds) is not None])
+    ]
+    return statistics.fmean(slowest) if slowest else None
 
 
 def _phases(launches: Sequence[LaunchRecord]) -> Phases:

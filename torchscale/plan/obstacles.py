@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchscale.catalog.models import MODELS, PIPELINE, SEQUENCE, TENSOR, InputKind, find_model
+from torchscale.catalog.models import MODELS, InputKind, find_model
 from torchscale.schema.cell import Cell, DeviceKind
 from torchscale.schema.degrees import Degrees
 from torchscale.schema.environment import DeviceInfo
@@ -69,9 +69,7 @@ def _strategy_obstacle(cell: Cell) -> str | None:
         text = str(error)
         return text if text.startswith("strategy") else f"{cell.strategy.name}: {text}"
     facts = find_model(cell.model)
-    needed = [TENSOR] * (degrees.tensor > 1) + [PIPELINE] * (degrees.pipeline > 1)
-    needed += [SEQUENCE] * (degrees.tensor > 1 and is_sequence_parallel(cell.strategy))
-    for split in needed:
+    for split in cell.strategy.splits:  # also on one device: a baseline alone tells nothing
         if facts is not None and split not in facts.splits:
             able = dict.fromkeys(other.family for other in MODELS.values() if split in other.splits)
             return f"{cell.model} cannot be split by {split}; {' and '.join(sorted(able))} models can, and your own"

@@ -26,7 +26,9 @@ from torchscale.report.document import (
 )
 from torchscale.report.verdict import key_figures, verdict
 from torchscale.report.words import device_names, device_noun, plural, setting_words
+from torchscale.report.workloads import bubble_values, data_section
 from torchscale.schema.config import PRESETS, Experiment
+from torchscale.schema.printing import changed_content
 from torchscale.schema.record import State
 from torchscale.units import format_bytes, format_percent, format_rate, format_seconds
 
@@ -50,6 +52,7 @@ def build_document(summary: RunSummary) -> Document:
         diagnosis_section(summary),
         profile_section(summary),
         _step_times(summary),
+        data_section(summary),
         _cells(summary),
         _environment(summary),
         _method(summary),
@@ -94,7 +97,9 @@ def _step_times(summary: RunSummary) -> Section:
     charts = distribution_charts(summary)
     if not charts:
         return Section("Step times", "steps", ())
-    rows = tuple(_step_row(cell) for cell in summary.measured)
+    piped = any(cell.figures is not None and cell.figures.bubble is not None for cell in summary.measured)
+    compiled = any(cell.cell.compile for cell in summary.measured)
+    rows = tuple(_step_row(cell, piped=piped, compiled=compiled) for cell in summary.measured)
     columns = (
         *_identity_columns(summary),
         Column("p50", True),
@@ -106,12 +111,21 @@ def _step_times(summary: RunSummary) -> Section:
         Column("backward", True),
         Column("exposed sync", True),
         Column("optimizer", True),
+        *((Column("bubble", True), Column("scheduled", True)) if piped else ()),
+        *((Column("compiling", True),) if compiled else ()),
     )
     note = (
         "From the end of one optimizer step to the end of the next; with several ranks, each step's slowest rank. "
         "Phases are means over ranks. Backward ends with the last gradient; exposed sync is the exchange that the step "
         "then waits for, with that of the buffers before it. Where sync has a dash, backward contains it."
     )
+    if piped:
+        note += (
+            " Bubble: share of a pipeline's passes in which a rank's stages computed nothing; scheduled: what the schedule "
+            "makes unavoidable."
+        )
+    if compiled:
+        note += " Compiling: what torch.compile took before and beside the steps; it counts in no step time."
     return Section(
         "Step times",
         "steps",
@@ -119,13 +133,18 @@ def _step_times(summary: RunSummary) -> Section:
     )
 
 
-def _step_row(cell: CellSummary) -> tuple[Value, ...]:
+def _step_row(cell: CellSummary, *, piped: bool, compiled: bool) -> tuple[Value, ...]:
     figures = cell.figures
     assert figures is not None  # noqa: S101 - only measured cells come here; this tells the type checker
     phases = figures.phases
     quantiles = (figures.step_p50, figures.step_p95, figures.step_p99, figures.steps.maximum)
     parts = (phases.data_wait, phases.forward, phases.backward, phases.sync, phases.optimizer)
-    return (*_identity(cell), *(_optional(seconds, format_seconds) for seconds in (*quantiles, *parts)))
+    return (
+        *_identity(cell),
+        *(_optional(seconds, format_seconds) for seconds in (*quantiles, *parts)),
+        *(bubble_values(cell) if piped else ()),
+        *((_optional(figures.compile_seconds, format_seconds),) if compiled else ()),
+    )
 
 
 def _cells(summary: RunSummary) -> Section:
@@ -232,7 +251,7 @@ def _environment(summary: RunSummary) -> Section:
 def _method(summary: RunSummary) -> Section:
     rule = summary.run.experiment.config.benchmark
     items = [
-        "Every cell ran as a torchrun of its own; what is shown was measured, and a dash means that it was not.",
+        _isolation_words(summary) + " What is shown was measured, and a dash means that it was not.",
         f"Preset {rule.preset}: warm-up of at least {rule.warmup_steps} steps and {rule.warmup_seconds:g} s, until two "
         f"batches of steps agree within {format_percent(rule.steady_tolerance, 0)}; then batches of steps until the "
         f"95 % interval of the mean step is within ±{format_percent(rule.target_half_width, 0)}, or a cap.",
@@ -255,6 +274,16 @@ def _method(summary: RunSummary) -> Section:
     return Section("Method and caveats", "method", (Bullets(tuple(items)),))
 
 
+def _isolation_words(summary: RunSummary) -> str:
+    records = [record for run in summary.run.cells for record in run.launches]
+    if any(record.grouped for record in records):
+        return (
+            "Cells of one world size ran one after the other in the same processes (launch.isolation: group); on CPUs "
+            "memory is then measured for the first of them alone."
+        )
+    return "Every cell ran as a torchrun of its own."
+
+
 def _reproduce(summary: RunSummary) -> Section:
     experiment = summary.run.experiment
     command = shortened(shlex.join(experiment.environment.command)) or "torchscale benchmark"
@@ -273,10 +302,10 @@ def _reproduce(summary: RunSummary) -> Section:
 
 def _config_yaml(config: Experiment) -> str:
     """The keys that are not at their defaults, nor at their preset's."""
-    content = config.model_dump(mode="json", exclude_defaults=True)
+    content = changed_content(config)
     preset = PRESETS[config.benchmark.preset]
-    benchmark = content.get("benchmark", {})
-    content["benchmark"] = {key: value for key, value in benchmark.items() if preset.get(key) != value}
-    content["models"] = [model["name"] if len(model) == 1 else model for model in content["models"]]
+    benchmark = content.get("benchmark")
+    if isinstance(benchmark, dict):
+        content["benchmark"] = {key: value for key, value in benchmark.items() if preset.get(key) != value}
     kept = {key: value for key, value in content.items() if value != {}}
     return yaml.safe_dump(kept, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)

@@ -11,7 +11,7 @@ from rich.table import Table
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.profile_words import finding_text
-from torchscale.report.words import batch_words
+from torchscale.report.words import batch_words, panel_title
 from torchscale.schema.record import State
 from torchscale.schema.strategy import strategy_label
 from torchscale.units import format_bytes, format_percent, format_rate, format_seconds
@@ -24,7 +24,7 @@ _GRADE_STYLE = {"excellent": "green", "good": "green", "low": "yellow"}
 def print_results(summary: RunSummary, console: Console) -> None:
     """One row a cell that was to run, then what was skipped, what failed and what the flags mean, each once."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("model", no_wrap=True)
+    table.add_column("model", overflow="fold")
     for heading in ("batch", "devices", "samples/s", "step", "±95 %", "efficiency", "memory"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
@@ -45,7 +45,7 @@ def _bottleneck_lines(summary: RunSummary) -> list[str]:
     judged = [(cell, cell.diagnosis) for cell in summary.measured if cell.diagnosis is not None]
     largest = max((cell.cell.world_size for cell, _ in judged), default=0)
     told = [
-        f"  {model_title(cell.cell.model)}, {batch_words(cell.cell)}{'*' * bool(cell.flags)}: "
+        f"  {panel_title(cell.cell)}, {batch_words(cell.cell)}{'*' * bool(cell.flags)}: "
         + finding_text(diagnosis.findings[0])
         for cell, diagnosis in judged
         if diagnosis.findings and cell.cell.world_size == largest

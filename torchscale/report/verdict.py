@@ -9,7 +9,8 @@ from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.document import KeyFigure, shortened
 from torchscale.report.profile_words import finding_text
-from torchscale.report.words import batch_words, device_names, device_noun, listed, plural
+from torchscale.report.words import batch_words, device_names, device_noun, listed, panel_title, plural, setting_words
+from torchscale.schema.cell import Cell
 from torchscale.schema.record import State
 from torchscale.units import format_percent, format_rate
 
@@ -95,9 +96,14 @@ def _scaling_sentence(summary: RunSummary, model: str, cells: Sequence[CellSumma
     if len(found) > 1:
         best = next(cell for cell in cells if cell.efficiency is high)
         worst = next(cell for cell in cells if cell.efficiency is low)
+        several = len({setting_words(cell.cell) for cell in cells}) > 1
+
+        def which(cell: Cell) -> str:
+            return f"{setting_words(cell)}, {batch_words(cell)}" if several else batch_words(cell)
+
         values = (
-            f"between {format_percent(low.value, 0)} ({low.grade}, {batch_words(worst.cell)}) and "
-            f"{format_percent(high.value, 0)} ({high.grade}, {batch_words(best.cell)})"
+            f"between {format_percent(low.value, 0)} ({low.grade}, {which(worst.cell)}) and "
+            f"{format_percent(high.value, 0)} ({high.grade}, {which(best.cell)})"
         )
     return f"{start}: efficiency {values}."
 
@@ -118,7 +124,7 @@ def _limits(summary: RunSummary) -> list[str]:
     if not found:
         return [f"At {where} the signals show nothing that holds training back."]
     finding, cell = max(found, key=lambda item: item[0].cost_percent)
-    told = f"{model_title(cell.cell.model)}, {batch_words(cell.cell)}"
+    told = f"{panel_title(cell.cell)}, {batch_words(cell.cell)}"
     return [f"What costs most at {where} ({shortened(told)}): {shortened(finding_text(finding))}."]
 
 

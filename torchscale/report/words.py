@@ -52,6 +52,11 @@ def batch_words(cell: Cell) -> str:
     return f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
 
 
+def cell_words(cell: Cell) -> str:
+    """All that tells a cell from the others, in a line."""
+    return f"{panel_title(cell)}, {batch_words(cell)}, {cell.world_size} devices"
+
+
 def chart_name(kind: str, title: str) -> str:
     """A chart's name in the document, of letters, digits and dashes."""
     return f"{kind}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"[:80]

@@ -6,7 +6,7 @@ import json
 
 import yaml
 
-from torchscale.schema.config import Experiment
+from torchscale.schema.config import Experiment, Parallel
 from torchscale.schema.strategy import strategy_options
 from torchscale.schema.strict_yaml import Data
 
@@ -19,6 +19,14 @@ def to_yaml(experiment: Experiment) -> str:
 def to_json(experiment: Experiment) -> str:
     """A JSON config that loads to the same experiment."""
     return json.dumps(_content(experiment), indent=2, ensure_ascii=False) + "\n"
+
+
+def changed_content(experiment: Experiment) -> dict[str, Data]:
+    """The keys that are not at their defaults, as a config file would have them."""
+    content: dict[str, Data] = experiment.model_dump(mode="json", exclude_defaults=True)
+    whole = _content(experiment)
+    parallel = {} if experiment.parallel == Parallel() else whole["parallel"]
+    return {**content, "models": whole["models"], "parallel": parallel}
 
 
 def _content(experiment: Experiment) -> dict[str, Data]:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from torchscale.catalog.models import OptionValue
+from torchscale.catalog.models import PIPELINE, SEQUENCE, TENSOR, OptionValue
 from torchscale.schema.degrees import Degrees
 from torchscale.schema.section import AxisSchema, Positive, Section, as_axis, as_named
 
@@ -39,6 +39,11 @@ class StrategyBase(Section):
     signals: ClassVar[frozenset[Signal]] = frozenset()
 
     name: str
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Ways in which it splits a model's layers, as the catalog of models names them."""
+        return ()
 
     def degrees(self, world_size: int) -> Degrees:
         """How ``world_size`` devices share the work.
@@ -114,6 +119,11 @@ class Tensor(StrategyBase):
     name: Literal["tensor"] = "tensor"
     degree: Positive | None = Field(None, description="Devices per copy; default: all.")
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Matrices."""
+        return (TENSOR,)
+
     def degrees(self, world_size: int) -> Degrees:
         """Copies of ``degree`` devices each."""
         return Degrees.filled(world_size, tensor=self.degree or world_size)
@@ -124,6 +134,11 @@ class Sequence(StrategyBase):
 
     name: Literal["sequence"] = "sequence"
     degree: Positive | None = Field(None, description="Devices per copy; default: all.")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Matrices, and what lies between them."""
+        return (TENSOR, SEQUENCE)
 
     def degrees(self, world_size: int) -> Degrees:
         """Copies of ``degree`` devices each."""
@@ -154,6 +169,11 @@ class Pipeline(PipelineBase):
     name: Literal["pipeline"] = "pipeline"
     degree: Positive | None = Field(None, description="Devices per copy; default: all.")
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Layers."""
+        return (PIPELINE,)
+
     def degrees(self, world_size: int) -> Degrees:
         """Copies of ``degree`` devices each."""
         return Degrees.filled(world_size, pipeline=self.degree or world_size)
@@ -165,6 +185,11 @@ class Model(PipelineBase):
     name: Literal["model"] = "model"
     schedule: Literal["gpipe"] = Field("gpipe", description="The only one that takes a single micro-batch.")
     microbatches: Literal[1] = Field(1, description="One: the batch is not cut.")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Layers."""
+        return (PIPELINE,)
 
     def degrees(self, world_size: int) -> Degrees:
         """Every device has its layers."""
@@ -180,6 +205,12 @@ class Hybrid(_Sharded, PipelineBase):
     tensor: Positive = Field(1, description="Devices that share every layer's matrices.")
     sequence: bool = Field(False, description="Split the rest of each layer along the sequence, with tensor.")
     pipeline: Positive = Field(1, description="Devices that hold different layers.")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """As its degrees say."""
+        matrices = () if self.tensor == 1 else (TENSOR, SEQUENCE) if self.sequence else (TENSOR,)
+        return (*matrices, *([] if self.pipeline == 1 else [PIPELINE]))
 
     def degrees(self, world_size: int) -> Degrees:
         """The product of all degrees must be ``world_size``."""

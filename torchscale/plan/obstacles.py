@@ -136,6 +136,8 @@ def _device_obstacle(cell: Cell, device: DeviceKind) -> str | None:
 
 
 def _precision_obstacle(cell: Cell, place: Place) -> str | None:
+    if cell.precision == "fp8" and cell.degrees.tensor > 1:
+        return "fp8 is not combined with tensor parallelism"
     if cell.precision == "fp16" and cell.degrees.model > 1:
         return "fp16's gradient scaler does not reach over parts of a model; use bf16"
     if place.device != "cuda":

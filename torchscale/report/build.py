@@ -121,7 +121,8 @@ def _step_times(summary: RunSummary) -> Section:
     )
     if piped:
         note += (
-            " Bubble: share of a pipeline's passes in which a rank's stages computed nothing; scheduled: what the schedule "
+            " Bubble: share of a pipeline's passes in which a rank's stages computed nothing; scheduled: what "
+            "the schedule "
             "makes unavoidable."
         )
     if compiled:

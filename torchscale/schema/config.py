@@ -156,7 +156,7 @@ class Parallel(Section):
     """How a model is spread over devices."""
 
     strategy: StrategyAxis = Field(
-        ({"name": "ddp"},),
+        ("ddp",),
         validate_default=True,
         description="none, ddp, zero1, fsdp, tensor, sequence, pipeline, model or hybrid, or mappings {name: …, "
         "option: "

@@ -18,6 +18,7 @@ from torchscale.schema.cell import Cell
 from torchscale.schema.record import Batch, StepSample
 from torchscale.worker.data import make_source
 from torchscale.worker.data.interface import Source
+from torchscale.worker.fp8 import use_fp8
 from torchscale.worker.measure.clock import make_clock
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import BatchOfTensors
@@ -73,6 +74,8 @@ class Trainer:
         self._cell, self._ranks = cell, ranks
         torch.manual_seed(cell.seed)  # the same weights on every rank
         self._workload = build_workload(cell)
+        if cell.precision == "fp8":
+            use_fp8(self._workload.module)
         # Dropout differs between samples, and is the same on ranks that share them.
         torch.manual_seed(cell.seed + cell.degrees.data_index(ranks.rank))
         self._parallel = parallelize(self._workload, cell, ranks)

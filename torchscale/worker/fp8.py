@@ -1,0 +1,89 @@
+"""Matrix products of linear layers in fp8: forward in e4m3, gradients in e5m2, one scale per tensor taken from its
+largest value at each step (Micikevicius et al., 2022, dynamic scaling). Weights stay as they are."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+_FORWARD, _GRADIENT = torch.float8_e4m3fn, torch.float8_e5m2
+_MULTIPLE = 16
+"""Sizes of a product that the hardware takes."""
+
+
+def use_fp8(module: nn.Module) -> int:
+    """Let every linear layer whose sizes allow it multiply in fp8, in place; how many do.
+
+    Raises:
+        ValueError: none does.
+    """
+    found = 0
+    for part in module.modules():
+        if type(part) is nn.Linear and part.in_features % _MULTIPLE == 0 and part.out_features % _MULTIPLE == 0:
+            part.__class__ = Fp8Linear
+            found += 1
+    if found == 0:
+        raise ValueError(f"precision fp8: the model has no torch.nn.Linear whose sizes are multiples of {_MULTIPLE}")
+    return found
+
+
+class Fp8Linear(nn.Linear):
+    """A linear layer whose three products run in fp8; its result is of autocast's type."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(…, in_features) to (…, out_features)."""
+        kind = (
+            torch.get_autocast_dtype(input.device.type) if torch.is_autocast_enabled(input.device.type) else input.dtype
+        )
+        flat = input.reshape(-1, self.in_features).to(kind)
+        out = cast(Tensor, _Product.apply(flat, self.weight.to(kind)))  # type: ignore[no-untyped-call]
+        out = out.reshape(*input.shape[:-1], self.out_features)
+        return out if self.bias is None else out + self.bias.to(kind)
+
+
+class _Product(torch.autograd.Function):
+    """x (M, K) times the transpose of a weight (N, K)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ANN401 - torch's own interface
+        ctx.save_for_backward(x, weight)
+        return _multiply(x, weight.t(), _FORWARD, _FORWARD)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - torch's own interface
+        (gradient,) = gradients
+        x, weight = ctx.saved_tensors
+        return (
+            _multiply(gradient, weight, _GRADIENT, _FORWARD),
+            _multiply(gradient.t(), x, _GRADIENT, _FORWARD),
+        )
+
+
+def _multiply(left: Tensor, right: Tensor, left_type: torch.dtype, right_type: torch.dtype) -> Tensor:
+    """The product of two matrices, in fp8 if the sizes allow it; of their own type."""
+    if any(size % _MULTIPLE for size in (*left.shape, right.shape[1])):
+        return left @ right
+    left_scale, right_scale = _scale(left, left_type), _scale(right, right_type)
+    # The hardware wants the left one by rows and the right one by columns.
+    rows = _cast(left, left_scale, left_type).contiguous()
+    columns = _cast(right, right_scale, right_type).t().contiguous().t()
+    product: Tensor = torch._scaled_mm(
+        rows,
+        columns,
+        scale_a=left_scale.reciprocal(),
+        scale_b=right_scale.reciprocal(),
+        out_dtype=left.dtype,
+    )
+    return product
+
+
+def _scale(tensor: Tensor, kind: torch.dtype) -> Tensor:
+    """What the largest value is multiplied by to fill the type."""
+    return torch.finfo(kind).max / tensor.abs().amax().float().clamp(min=1e-12)
+
+
+def _cast(tensor: Tensor, scale: Tensor, kind: torch.dtype) -> Tensor:
+    largest = torch.finfo(kind).max
+    return (tensor.float() * scale).clamp(-largest, largest).to(kind)

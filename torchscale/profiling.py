@@ -92,7 +92,7 @@ class CellProfiler:
             device=self.plan.device,
             device_indices=self.plan.device_indices_of(cell.world_size),
             cpu_sets=self.plan.cpu_sets(cell.world_size),
-            own_cores=self.plan.device == "cpu" and not self.plan.is_oversubscribed(cell.world_size),
+            own_cores=self.plan.has_own_cores(cell.world_size),
             oversubscribed=self.plan.is_oversubscribed(cell.world_size),
             threads_per_rank=self.plan.threads_per_rank,
             started_at=time.time(),

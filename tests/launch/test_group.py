@@ -56,7 +56,7 @@ def env() -> dict[str, str]:
 
 def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> None:
     wanted = tasks("tiny-resnet", "tiny-decoder", parallel={"strategy": ["ddp", "fsdp"]})
-    group = Group(wanted[0], env())
+    group = Group(wanted[0], tmp_path / "channel", env())
     try:
         records = [run(group, task, tmp_path / str(number)) for number, task in enumerate(wanted)]
     finally:
@@ -82,7 +82,7 @@ def test_a_launch_in_a_group_trains_what_it_trains_alone(tmp_path: Path) -> None
     (wanted,) = tasks("tiny-bert", **fixed)
     lasts = []
     for name, others in (("alone", []), ("after", before)):
-        group = Group(wanted, env())
+        group = Group(wanted, tmp_path / "channel", env())
         try:
             for number, task in enumerate([*others, wanted]):
                 record = run(group, task, tmp_path / f"{name}-{number}")
@@ -96,7 +96,7 @@ def test_a_launch_in_a_group_trains_what_it_trains_alone(tmp_path: Path) -> None
 def test_a_failure_ends_the_group_and_tells_its_cause(tmp_path: Path, fault: str) -> None:
     options = {"fault": fault, "rank": 1, "step": 6}
     good, bad = tasks("tiny-resnet", {"name": "faulty:build", **options})
-    group = Group(good, env())
+    group = Group(good, tmp_path / "channel", env())
     try:
         assert run(group, good, tmp_path / "good").state is State.OK
         record = run(group, bad, tmp_path / "bad")
@@ -113,7 +113,7 @@ def test_a_failure_ends_the_group_and_tells_its_cause(tmp_path: Path, fault: str
 
 def test_a_hang_in_a_group_is_ended_and_located(tmp_path: Path) -> None:
     good, bad = tasks("tiny-resnet", {"name": "faulty:build", "fault": "hang", "rank": 1, "step": 6})
-    group = Group(good, env())
+    group = Group(good, tmp_path / "channel", env())
     try:
         run(group, good, tmp_path / "good")
         record = run(group, bad, tmp_path / "bad", limits=LaunchLimits(timeout_seconds=6, stall_seconds=60))
@@ -126,7 +126,7 @@ def test_a_hang_in_a_group_is_ended_and_located(tmp_path: Path) -> None:
 
 def test_ranks_that_wait_leave_when_told(tmp_path: Path) -> None:
     (task,) = tasks("tiny-resnet")
-    group = Group(task, env())
+    group = Group(task, tmp_path / "channel", env())
     run(group, task, tmp_path / "one")
     began = time.monotonic()
     group.close()

@@ -193,3 +193,20 @@ def test_a_scalar_parameter_has_a_fingerprint(dtype: torch.dtype) -> None:
         module.one.add_(1)  # type: ignore[operator]
     assert list(before) == ["one"]
     assert before != fingerprint(module)
+
+
+def test_what_loader_processes_take_is_the_ranks_own() -> None:
+    busy = "import time\nend = time.process_time() + 30\nwhile time.process_time() < end: pass"
+    child = subprocess.Popen([sys.executable, "-c", busy])
+    try:
+        meter = HostLoadMeter(usable_cpus(), pinned=False)
+        before = time.process_time()
+        deadline = time.monotonic() + 30
+        while psutil.Process(child.pid).cpu_times().user < 0.5 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        load = meter.read()
+        assert load.own_seconds - (time.process_time() - before) > 0.2
+    finally:
+        child.kill()
+        child.wait()
+    assert meter.read().own_seconds >= 0  # it is gone, and is not taken off again

@@ -7,13 +7,12 @@ whole group; who asked decides what becomes of the launch.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from torchscale.errors import MachineError
+from torchscale.errors import MachineError, OutputError
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.oom import OomKills
 from torchscale.launch.process import ManagedProcess, wait_until
@@ -37,13 +36,21 @@ _END_SECONDS = 20.0
 class Group:
     """A torchrun of ``world_size`` ranks that waits for launches. Close it when done."""
 
-    def __init__(self, task: LaunchTask, extra_env: Mapping[str, str]) -> None:
+    def __init__(self, task: LaunchTask, channel: Path, extra_env: Mapping[str, str]) -> None:
         """Start the ranks with the threads and cores of ``task``, which will be the first one to run.
+
+        ``channel`` is a directory of the group's own, removed when it closes; what a killed one left there goes now.
 
         Raises:
             MachineError: torchrun cannot be started.
+            OutputError: ``channel`` cannot be made.
         """
-        self._channel = Path(tempfile.mkdtemp(prefix="torchscale-group-"))
+        shutil.rmtree(channel, ignore_errors=True)
+        try:
+            channel.mkdir(parents=True)
+        except OSError as error:
+            raise OutputError(f"cannot create {channel}: {error.strerror or error}") from error
+        self._channel = channel.resolve()
         self._command = torchrun_command(task.cell.world_size, self._channel, "--group", str(self._channel))
         self._handed = 0
         self._last: Path | None = None

@@ -54,6 +54,10 @@ class Plan:
         capacity = len(self.device_indices) // (self.threads_per_rank if self.device == "cpu" else 1)
         return world_size > capacity
 
+    def has_own_cores(self, world_size: int) -> bool:
+        """Whether no two ranks share a core."""
+        return self.device == "cpu" and not self.is_oversubscribed(world_size)
+
     def cpu_sets(self, world_size: int) -> tuple[tuple[int, ...], ...] | None:
         """The cores of each rank. On CPU equally many, of its own unless oversubscribed; beside a GPU those of its NUMA
         node, or ``None``: not bound."""

@@ -135,7 +135,7 @@ class HostLoad(Frozen):
     Attributes:
         wall_seconds: From the first batch's start to the last one's end.
         busy_seconds: Of the cores in ``cores``: everything that was not idle, stolen time included.
-        own_seconds: Of this rank's process.
+        own_seconds: Of this rank's process and its loader's.
         cores: Cores that ``busy_seconds`` covers.
         pinned: Whether this rank was bound to those cores, so that the rest of them is foreign.
     """

@@ -88,6 +88,8 @@ class Zero1(StrategyBase):
 
     name: Literal["zero1"] = "zero1"
 
+    signals = frozenset({Signal.OWN_COMPUTE})
+
 
 class _Sharded(StrategyBase):
     """Options of fully sharded data parallelism (FSDP2)."""

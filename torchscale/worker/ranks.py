@@ -102,7 +102,9 @@ def _device(task: LaunchTask, local: int) -> torch.device:
     if task.device == "mps":
         return torch.device("mps")
     device = torch.device(task.device, task.device_indices[local])
-    (torch.cuda if task.device == "cuda" else torch.xpu).set_device(device)
+    accelerator = torch.cuda if task.device == "cuda" else torch.xpu
+    accelerator.set_device(device)
+    accelerator.init()  # a device mesh would otherwise make the device of the local rank's number the current one
     return device
 
 

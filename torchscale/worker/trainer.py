@@ -186,7 +186,7 @@ class Trainer:
         Starts and ends together on all ranks. The first pass (it may still send buffers) and the whole training step
         that follows (it absorbs what the ranks drifted apart) are discarded; no optimizer step is taken in between.
         """
-        if self._parallel.no_sync is None:
+        if self._parallel.no_sync is None or not self._parallel.quiet:
             return None
         began = time.perf_counter()
         self._ranks.align()

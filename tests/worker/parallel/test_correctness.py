@@ -91,8 +91,7 @@ def test_every_strategy_trains_what_one_process_trains(
         if one.degrees.pipeline == 1:
             declared -= {"bubble"}
         for rank in found["ranks"]:
-            # A copy of what is split can still leave its exchange out: more than it declares for all its forms.
-            assert declared <= set(rank["signals"]) <= declared | {"own_compute"}, one.id
+            assert set(rank["signals"]) == declared, one.id
             for phases, seconds in rank["phases"]:
                 assert phases == pytest.approx(seconds, rel=1e-6), one.id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -25,16 +26,21 @@ class HostLoadMeter:
     def __init__(self, cpus: tuple[int, ...], *, pinned: bool) -> None:
         self._cpus, self._pinned = cpus, pinned
         self._wall, self._own, self._busy = time.perf_counter(), time.process_time(), _busy_seconds(cpus)
+        self._children = _children_seconds()
 
     def read(self) -> HostLoad:
         """The differences since the start."""
         return HostLoad(
             wall_seconds=time.perf_counter() - self._wall,
             busy_seconds=_busy_seconds(self._cpus) - self._busy,
-            own_seconds=time.process_time() - self._own,
+            own_seconds=time.process_time() - self._own + self._by_children(),
             cores=len(self._cpus),
             pinned=self._pinned,
         )
+
+    def _by_children(self) -> float:
+        """What the data loader's processes took: the rank's own work. One that has ended meanwhile is not counted."""
+        return sum(seconds - self._children.get(pid, 0.0) for pid, seconds in _children_seconds().items())
 
 
 class MemoryMeter:
@@ -54,6 +60,16 @@ class MemoryMeter:
                 peak_reserved_bytes=torch.cuda.max_memory_reserved(self._device),
             )
         return MemoryUse(resident_before_bytes=self._before, resident_peak_bytes=max(self._before, _peak_resident()))
+
+
+def _children_seconds() -> dict[int, float]:
+    """Processor time of each living child, by its pid."""
+    found = {}
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # gone meanwhile
+            used = child.cpu_times()
+            found[child.pid] = used.user + used.system
+    return found
 
 
 def usable_cpus() -> tuple[int, ...]:

@@ -27,6 +27,7 @@ def wrap(module: nn.Module, options: Ddp, ranks: Ranks) -> Parallel:
         module,
         model,
         no_sync=model.no_sync,
+        quiet=True,
         gradients_first=True,
         bucket_bytes=lambda: _bucket_bytes(model),
     )

@@ -25,8 +25,9 @@ class Parallel:
         module: What this rank holds of the model: its parameters are trained, counted and compared.
         model: To be called for the forward pass.
         autocast: Whether the cell's precision is autocast around the forward pass; else the strategy sees to it.
-        no_sync: Context in which the backward pass exchanges nothing, so that passes can be accumulated and a rank's
-            own compute timed; ``None`` where the strategy cannot do without its exchange.
+        no_sync: Context in which the backward pass leaves gradients unreduced, so that passes can be accumulated;
+            ``None`` where the strategy has no such context.
+        quiet: Whether a pass within ``no_sync`` exchanges nothing at all, so that it times a rank's own compute.
         accumulating: Called with whether the next backward pass is the last of its step, where ``no_sync`` is ``None``.
         gradients_first: Whether the exchange that the step waits for comes after the last gradient is computed, so
             that the time from there to the end of the backward pass is exposed synchronisation.
@@ -40,6 +41,7 @@ class Parallel:
     model: nn.Module
     autocast: bool = True
     no_sync: Callable[[], AbstractContextManager[None]] | None = None
+    quiet: bool = False
     accumulating: Callable[[bool], None] | None = None
     gradients_first: bool = False
     bucket_bytes: Callable[[], tuple[int, ...]] | None = None

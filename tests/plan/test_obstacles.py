@@ -39,7 +39,11 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
         ({"models": "tiny-llama", "parallel": strategy("pipeline")}, "tiny-llama cannot be split by pipeline; decoder"),
         (
             {"models": {"name": "tiny-decoder", "num_heads": 2}, "parallel": strategy("tensor")},
-            "2 heads do not divide over 4 tensor-parallel devices",
+            "2 attention heads do not divide over 4 tensor-parallel devices",
+        ),
+        (
+            {"models": "llama-8b", "gpu_counts": 16, "cores": 16, "parallel": strategy("tensor")},
+            "8 attention heads do not divide over 16 tensor-parallel devices",
         ),
         (
             {"models": {"name": "tiny-decoder", "seq_len": 63}, "parallel": strategy("sequence")},
@@ -64,7 +68,12 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             "gradient_accumulation must be 1",
         ),
         ({"parallel": strategy("tensor"), "training": {"precision": "fp16"}}, "fp16's gradient scaler"),
+        (
+            {"model": {"compile": True}, "parallel": strategy("hybrid", shard=2, tensor=2)},
+            "torch.compile fails on tensor parallelism beside copies or shards",
+        ),
         ({"training": {"precision": "fp8"}}, "fp8 exists on CUDA devices only"),
+        ({"training": {"precision": "fp8"}, "parallel": strategy("tensor")}, "fp8 is not combined with tensor"),
         ({"parallel": strategy("ddp", comm_hook="bf16")}, "the bf16 comm hook needs NCCL"),
         ({"data": {"source": "cifar100"}}, "cifar100 are images, and tiny-decoder takes text"),
         (
@@ -100,6 +109,14 @@ def test_fp8_needs_a_device_that_has_it() -> None:
     for capability, told in (("8.0", "fp8 needs compute capability 8.9; NVIDIA H100 has 8.0"), ("9.0", None)):
         (entry,) = make_plan(experiment(**settings), machine(gpus=1, capability=capability)).cells
         assert entry.skip_reason == told
+
+
+def test_a_clock_that_stops_the_device_takes_no_pipeline() -> None:
+    settings = {"models": "tiny-decoder", "batch_sizes": 8, "gpu_counts": 2, "benchmark": {"sync_cuda": True}}
+    for name, told in (("ddp", None), ("pipeline", "a pipeline cannot stop its device between micro-batches")):
+        (entry,) = make_plan(experiment(**settings, parallel=strategy(name)), machine(gpus=2)).cells
+        assert (entry.skip_reason or "").startswith(told or "")
+        assert (entry.skip_reason is None) == (told is None)
 
 
 def test_ranks_beyond_the_last_device_begin_again_with_the_first() -> None:

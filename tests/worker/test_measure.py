@@ -17,7 +17,7 @@ from tests.factories import cells
 from torchscale.worker.measure import host
 from torchscale.worker.measure.clock import CudaEventClock, CudaSyncClock, HostClock, make_clock
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, usable_cpus
-from torchscale.worker.measure.parameters import differing_parameter, fingerprint
+from torchscale.worker.measure.parameters import Comparison, compare_parameters, fingerprint
 from torchscale.worker.ranks import Ranks
 from torchscale.worker.trainer import Trainer
 
@@ -118,7 +118,8 @@ def test_fingerprints_of_other_dtypes_and_of_nan(dtype: torch.dtype) -> None:
 
 
 def test_a_single_rank_agrees_with_itself() -> None:
-    assert differing_parameter(nn.Linear(2, 2), ALONE) is None
+    assert compare_parameters(nn.Linear(2, 2), ALONE) == Comparison(0, None)
+    assert compare_parameters(nn.Linear(2, 2), ALONE).equal is None
     assert ALONE.agree(3.0) == 3.0
     assert fingerprint(nn.ReLU()) == {}
 

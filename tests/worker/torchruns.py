@@ -19,7 +19,7 @@ _SCRIPT = """
 import gc, json, os, sys
 import torch
 from torchscale.schema.cell import LaunchTask
-from torchscale.worker.measure.parameters import differing_parameter, fingerprint
+from torchscale.worker.measure.parameters import compare_parameters, fingerprint
 from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.trainer import Trainer
 
@@ -46,7 +46,7 @@ for number, content in enumerate(json.load(open(sys.argv[1]))):
         }
         result = {
             "losses": torch.stack(ranks.gather(losses)).mean(dim=0).tolist(),
-            "differing": differing_parameter(trainer.module, ranks),
+            "differing": compare_parameters(trainer.module, ranks).differing,
             "ranks": ranks.gather_objects(mine),
         }
         ranks.align()

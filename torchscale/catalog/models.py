@@ -8,7 +8,7 @@ compared there with published figures.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 
@@ -43,6 +43,7 @@ class ModelFacts:
         input_kind: What one sample is; ``None`` where only building it tells.
         options: Option name → default; ``image_size`` in pixels, ``sequence_length`` in tokens.
         splits: Ways in which it knows to be split.
+        heads: That tensor parallelism deals out, where no option says so.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ModelFacts:
     input_kind: InputKind | None
     options: Mapping[str, OptionValue]
     splits: frozenset[str] = frozenset()
+    heads: int | None = None
 
 
 def _image(name: str, title: str, family: str, counts: tuple[int, int], *shape: int) -> ModelFacts:
@@ -65,6 +67,11 @@ def _image(name: str, title: str, family: str, counts: tuple[int, int], *shape: 
 def _text(name: str, title: str, family: str, counts: tuple[int, int], length: int, *splits: str) -> ModelFacts:
     options = MappingProxyType({"sequence_length": length})
     return ModelFacts(name, title, family, *counts, InputKind.TOKENS, options, frozenset(splits))
+
+
+def _llama(name: str, title: str, counts: tuple[int, int], length: int, heads: int) -> ModelFacts:
+    """``heads``: of keys and values."""
+    return replace(_text(name, title, "llama", counts, length, TENSOR), heads=heads)
 
 
 def _encdec(name: str, title: str, counts: tuple[int, int], shape: tuple[int, int, int, int, int, int]) -> ModelFacts:
@@ -102,9 +109,9 @@ _ALL = (
     _text("gpt2-medium", "GPT-2 medium", "gpt2", (354_823_168, 826_951_073_792), 1024),
     _text("gpt2-large", "GPT-2 large", "gpt2", (774_030_080, 1_774_570_700_800), 1024),
     _text("gpt2-xl", "GPT-2 XL", "gpt2", (1_557_611_200, 3_506_703_564_800), 1024),
-    _text("llama-small", "Llama small", "llama", (58_466_816, 103_347_650_560), 1024, TENSOR),
-    _text("llama-1b", "Llama 3.2 1B", "llama", (1_235_814_400, 5_611_374_772_224), 2048, TENSOR),
-    _text("llama-8b", "Llama 3 8B", "llama", (8_030_261_248, 32_938_104_193_024), 2048, TENSOR),
+    _llama("llama-small", "Llama small", (58_466_816, 103_347_650_560), 1024, 8),
+    _llama("llama-1b", "Llama 3.2 1B", (1_235_814_400, 5_611_374_772_224), 2048, 8),
+    _llama("llama-8b", "Llama 3 8B", (8_030_261_248, 32_938_104_193_024), 2048, 8),
     _text("t5-small", "T5-small", "t5", (60_506_624, 71_605_157_888), 512),
     _text("t5-base", "T5-base", "t5", (222_903_552, 257_194_721_280), 512),
     _text("t5-large", "T5-large", "t5", (737_668_096, 832_552_566_784), 512),
@@ -121,7 +128,7 @@ _ALL = (
     _image("tiny-vit", "tiny ViT", "vit", (114_250, 3_884_800), 32, 10),
     _text("tiny-bert", "tiny BERT", "bert", (1_536_128, 190_840_832), 64),
     _text("tiny-gpt2", "tiny GPT-2", "gpt2", (1_478_144, 188_743_680), 64),
-    _text("tiny-llama", "tiny Llama", "llama", (2_523_776, 192_937_984), 64, TENSOR),
+    _llama("tiny-llama", "tiny Llama", (2_523_776, 192_937_984), 64, 4),
     _text("tiny-t5", "tiny T5", "t5", (754_560, 102_760_448), 64),
     _decoder("tiny-decoder", "tiny decoder", (1_311_872, 142_606_336), (128, 4, 4, 2048, 64)),
 )

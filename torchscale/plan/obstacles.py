@@ -44,6 +44,7 @@ def skip_reason(cell: Cell, place: Place) -> str | None:
     return (
         _too_few_devices(cell, place)
         or _strategy_obstacle(cell)
+        or _compile_obstacle(cell)
         or _batch_obstacle(cell)
         or _model_obstacle(cell)
         or _device_obstacle(cell, place.device)
@@ -79,9 +80,11 @@ def _strategy_obstacle(cell: Cell) -> str | None:
 def _shape_obstacle(cell: Cell, degrees: Degrees) -> str | None:
     """Heads, tokens and layers that do not divide, as far as the options tell."""
     options, strategy = cell.model_options, cell.strategy
-    heads, length, layers = (options.get(key) for key in ("num_heads", "sequence_length", "num_layers"))
+    facts = find_model(cell.model)
+    heads = options.get("num_heads", None if facts is None else facts.heads)
+    length, layers = options.get("sequence_length"), options.get("num_layers")
     if isinstance(heads, int) and heads % degrees.tensor:
-        return f"{heads} heads do not divide over {degrees.tensor} tensor-parallel devices"
+        return f"{heads} attention heads do not divide over {degrees.tensor} tensor-parallel devices"
     if is_sequence_parallel(strategy) and isinstance(length, int) and length % degrees.tensor:
         return f"{length} tokens do not divide over {degrees.tensor} devices along the sequence"
     if degrees.pipeline > 1 and isinstance(strategy, PipelineBase):
@@ -92,6 +95,13 @@ def _shape_obstacle(cell: Cell, degrees: Degrees) -> str | None:
             return f"schedule 1f1b over {stages} stages needs at least {stages} microbatches, not {pieces}"
         if strategy.schedule == "interleaved" and pieces % degrees.pipeline:
             return f"{pieces} microbatches do not divide by the {degrees.pipeline} devices of an interleaved schedule"
+    return None
+
+
+def _compile_obstacle(cell: Cell) -> str | None:
+    degrees = cell.degrees
+    if cell.compile and degrees.tensor > 1 and degrees.data > 1:
+        return "torch.compile fails on tensor parallelism beside copies or shards (seen with PyTorch 2.13)"
     return None
 
 
@@ -130,6 +140,9 @@ def _model_obstacle(cell: Cell) -> str | None:
 def _device_obstacle(cell: Cell, device: DeviceKind) -> str | None:
     if device == "mps" and cell.world_size > 1:
         return "mps is one device"
+    staged = cell.degrees.pipeline > 1
+    if staged and (device == "xpu" or (device == "cuda" and cell.measurement.sync_cuda)):
+        return "a pipeline cannot stop its device between micro-batches, as sync_cuda and the clock for xpu do"
     if device != "cuda" and isinstance(cell.strategy, Ddp) and cell.strategy.comm_hook == "bf16":
         return "the bf16 comm hook needs NCCL"
     return None

@@ -234,7 +234,11 @@ class RankSignals(Frozen):
 
 
 class RankRecord(Frozen):
-    """Raw samples of one rank: ``rank-R.json``, written by the worker before it tears anything down."""
+    """Raw samples of one rank: ``rank-R.json``, written by the worker before it tears anything down.
+
+    ``samples_per_step`` and ``tokens_per_step`` are the rank's share, also where several work on the same samples;
+    ``parameters`` are of the whole model. ``parameters_equal`` is ``None`` where every rank has parts of its own.
+    """
 
     schema_version: int = SCHEMA_VERSION
     rank: int
@@ -264,7 +268,6 @@ class RankRecord(Frozen):
     parameters_differing: str | None = None
     signals: RankSignals | None = None
     data: DataUse | None = None
-    forward_flops_per_sample: float | None = None
 
 
 class Digest(Frozen):

@@ -22,7 +22,7 @@ from torchscale.worker.beside import Beside
 from torchscale.worker.environment import collect_versions, cpu_name, cuda_device
 from torchscale.worker.measure.compilation import CompilationMeter
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, usable_cpus
-from torchscale.worker.measure.parameters import differing_parameter, fingerprint
+from torchscale.worker.measure.parameters import compare_parameters, fingerprint
 from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
 from torchscale.worker.models import import_model
 from torchscale.worker.outbox import Outbox
@@ -60,11 +60,11 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
 
     outbox.progress(Progress(phase="warming up"))
     first = trainer.run_batch(1)
-    differing = differing_parameter(trainer.module, ranks)
+    comparison = compare_parameters(trainer.module, ranks)
     launch = _Launch(task, ranks, outbox, trainer)
     warmup = launch.warm_up(first)
     # A first step whose fp16 gradients overflow is skipped and leaves equal parameters whatever was reduced.
-    differing = differing or differing_parameter(trainer.module, ranks)
+    comparison = comparison if comparison.differing else compare_parameters(trainer.module, ranks)
     changed = initial != fingerprint(trainer.module)
 
     beside = Beside(ranks, trainer)
@@ -74,7 +74,6 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
     host_load, memory_use = load.read(), memory.read() if started.memory_is_ours else MemoryUse()
     signals = beside.after(launch.budget_left())
     outbox.progress(Progress(phase="finishing"))
-    parameters = sum(parameter.numel() for parameter in trainer.module.parameters())
     data_use = trainer.source.use()
     if compilation is not None:
         compilation.stop()
@@ -90,7 +89,7 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
         threads=torch.get_num_threads(),
         cpus=usable_cpus(),
         versions=collect_versions(),
-        parameters=parameters,
+        parameters=trainer.parameters,
         samples_per_step=cell.per_device_batch_size,
         tokens_per_step=trainer.tokens_per_step,
         setup=Setup(
@@ -109,8 +108,8 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
         last_loss=launch.last_loss,
         losses_finite=launch.losses_finite,
         parameters_changed=changed,
-        parameters_equal=None if ranks.world_size == 1 else differing is None,
-        parameters_differing=differing,
+        parameters_equal=comparison.equal,
+        parameters_differing=comparison.differing,
         signals=signals,
         data=data_use,
     )

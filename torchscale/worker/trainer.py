@@ -60,6 +60,7 @@ class Trainer:
     Attributes:
         module: What this rank holds of the model: its parameters are counted and compared.
         model: The module as the strategy runs it.
+        parameters: Of the whole model, wherever they lie.
         optimizer: Over the parameters of ``module``.
         source: Where batches come from.
         tokens_per_step: This rank's share; ``None`` where samples have no tokens.
@@ -76,6 +77,7 @@ class Trainer:
         self._workload = build_workload(cell)
         if cell.precision == "fp8":
             use_fp8(self._workload.module)
+        self.parameters = sum(parameter.numel() for parameter in self._workload.module.parameters())
         # Dropout differs between samples, and is the same on ranks that share them.
         torch.manual_seed(cell.seed + cell.degrees.data_index(ranks.rank))
         self._parallel = parallelize(self._workload, cell, ranks)

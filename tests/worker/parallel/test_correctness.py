@@ -110,6 +110,20 @@ def test_settings_of_a_step_change_no_result(tmp_path: Path) -> None:
         assert two["differing"] is None
 
 
+def test_a_compiled_model_trains_the_same(tmp_path: Path) -> None:
+    """Whole under DDP and split matrices, block by block elsewhere, also with recomputation."""
+    small = {"models": {"name": "tiny-decoder", "num_layers": 2}, "model": {"compile": True}}
+    recomputed = {"training": {"activation_checkpointing": "full"}}
+    wanted = [cell(2, strategy, **small) for strategy in ("ddp", "fsdp", "tensor", "pipeline")]
+    wanted.append(cell(2, "fsdp", **small, **recomputed))
+    plain = {key: value for key, value in small.items() if key != "model"}
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    (single,) = run_trainers(tmp_path / "one", [cell(1, "none", **plain)])
+    for one, found in zip(wanted, run_trainers(tmp_path / "two", wanted), strict=True):
+        assert found["losses"] == pytest.approx(single["losses"], abs=1e-4), one.id
+
+
 @pytest.mark.quiet
 def test_a_bubble_shrinks_with_more_micro_batches_and_is_whole_for_one(tmp_path: Path) -> None:
     """(p - 1) ÷ (m + p - 1) of a pass is bubble: with two stages, half for one micro-batch, a ninth for eight."""

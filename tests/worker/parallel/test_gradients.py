@@ -19,7 +19,7 @@ SCRIPT = """
 import json, os, sys, time
 import torch
 from torchscale.schema.cell import LaunchTask
-from torchscale.worker.measure.parameters import differing_parameter
+from torchscale.worker.measure.parameters import compare_parameters
 from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.trainer import Trainer
 
@@ -28,14 +28,14 @@ torch.set_num_threads(1)
 with joined_ranks(task) as ranks:
     trainer = Trainer(task.cell, ranks)
     trainer.run_batch(4)
-    equal = differing_parameter(trainer.module, ranks)
+    equal = compare_parameters(trainer.module, ranks).differing
     broken = None
     if ranks.rank == 0:
         torch.save(trainer.module.state_dict(), sys.argv[2])
     else:
         with torch.no_grad():
             trainer.module.layer.bias[1] += 1
-    broken = differing_parameter(trainer.module, ranks)
+    broken = compare_parameters(trainer.module, ranks).differing
     if ranks.rank == 0:
         open(sys.argv[3], "w").write(json.dumps([equal, broken]))
     ranks.align()

@@ -3,6 +3,8 @@ reduction does not."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 
@@ -27,18 +29,34 @@ def fingerprint(module: nn.Module) -> Fingerprint:
     return dict(zip(keys, torch.stack(sums).tolist(), strict=True)) if sums else {}
 
 
-def differing_parameter(module: nn.Module, ranks: Ranks) -> str | None:
-    """The first parameter that is not equal wherever it should be, with how many are not; ``None`` if all are."""
-    mine = fingerprint(module)
-    everyone = ranks.gather_objects(mine)
-    first: Fingerprint = {}
-    for one in everyone:
+@dataclass(frozen=True)
+class Comparison:
+    """Of parameters that lie on several ranks.
+
+    Attributes:
+        compared: How many do; 0 where every rank has parts of its own.
+        differing: The first that is not equal wherever it lies, with how many are not; ``None`` if all are.
+    """
+
+    compared: int
+    differing: str | None
+
+    @property
+    def equal(self) -> bool | None:
+        """``None`` where there was nothing to compare."""
+        return None if self.compared == 0 else self.differing is None
+
+
+def compare_parameters(module: nn.Module, ranks: Ranks) -> Comparison:
+    """What every rank holds, against what the others hold of it."""
+    values: dict[str, list[int]] = {}
+    for one in ranks.gather_objects(fingerprint(module)):
         for key, value in one.items():
-            first.setdefault(key, value)
-    differing = [key for key in first if any(one.get(key, first[key]) != first[key] for one in everyone)]
-    if not differing:
-        return None
-    return f"{differing[0]} ({len(differing)} of {len(first)} parameters differ)"
+            values.setdefault(key, []).append(value)
+    shared = {key: found for key, found in values.items() if len(found) > 1}
+    differing = [key for key, found in shared.items() if len(set(found)) > 1]
+    told = f"{differing[0]} ({len(differing)} of {len(shared)} parameters differ)" if differing else None
+    return Comparison(len(shared), told)
 
 
 def _part(parameter: nn.Parameter) -> str:

@@ -92,7 +92,8 @@ def _shard_or_replicate(part: nn.Module, cell: Cell, mesh: DeviceMesh, ranks: Ra
     checkpoint_blocks(blocks, cell.activation_checkpointing)
     mode = compile_mode(cell)
     if mode is not None:
-        compile_blocks(blocks or [part], mode)
+        # Blocks compiled one by one lose what lies split between them: the backward pass then meets a plain tensor.
+        compile_blocks([part] if cell.degrees.tensor > 1 else blocks or [part], mode)
     degrees, sharded = cell.degrees, _sharding(cell)
     if sharded is not None:
         dimensions = ("replicate", "shard") if degrees.replicate > 1 else ("shard",)

@@ -69,6 +69,15 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
         ("experiment_name: ../x", "must be a plain file name"),
         ("experiment_name: a/b", "must be a plain file name"),
         ("training: {cudnn_benchmark: yes}", "expected true or false, got 'yes'"),
+        ("parallel: {strategy: [fsdpp]}", "parallel.strategy[0]: expected 'none', 'ddp', 'zero1', 'fsdp'"),
+        ("parallel: {strategy: {name: hybrid, tensr: 2}}", "strategy.tensr: unknown key; did you mean 'tensor'?"),
+        (
+            "parallel: {strategy: [{data: 2}]}",
+            "parallel.strategy[0]: the key 'name' is required: one of none, ddp, zero1",
+        ),
+        ("parallel: {strategy: [ddp, {name: ddp, bucket_cap_mb: 25}]}", "ddp stands twice"),
+        ("parallel: {strategy: {name: pipeline, schedule: x}}", "expected 'gpipe', '1f1b' or 'interleaved', got 'x'"),
+        ("model: {compile: [true, default]}", "true and 'default' are the same mode; keep one"),
         (
             "training: {precision: bf61}",
             "expected 'fp32', 'tf32', 'fp16', 'bf16' or 'fp8', got 'bf61'; did you mean 'bf16'?",

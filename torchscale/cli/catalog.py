@@ -68,9 +68,9 @@ _STRATEGIES = {
     "ddp": "DistributedDataParallel: a copy on every device, gradients averaged; plain on one device",
     "zero1": "DDP with the optimizer's state split over the devices",
     "fsdp": "FSDP2: parameters, gradients and optimizer state split over the devices (HSDP with shard)",
-    "tensor": "the matrices of every layer split over the devices",
-    "sequence": "tensor, with the rest of every layer split along the sequence",
-    "pipeline": "devices hold consecutive layers and pass micro-batches on (gpipe, 1f1b, interleaved)",
+    "tensor": "the matrices of every layer split over the devices (decoder-*, llama-*)",
+    "sequence": "tensor, with the rest of every layer split along the sequence (decoder-*)",
+    "pipeline": "devices hold consecutive layers and pass micro-batches on (decoder-*)",
     "model": "layers split over devices, the whole batch passing through at once",
     "hybrid": "any product of data, shard, tensor and pipeline degrees",
 }
@@ -99,13 +99,13 @@ def _models() -> Rows:
         for facts in MODELS.values()
     ]
     others = (
-        ("torchvision:NAME", "a classifier of torchvision, where it is installed"),
-        ("timm:NAME", "a classifier of timm, where it is installed"),
-        ("hf:PATH/config.json", "the model of a local Hugging Face configuration"),
+        ("torchvision:NAME", "its classifiers, where it is installed"),
+        ("timm:NAME", "its classifiers, where it is installed"),
+        ("hf:PATH/config.json", "a local Hugging Face configuration"),
         ("my_pkg.my_module:build", "your own model (docs/models.md)"),
     )
-    blank = {"parameters": "", "forward": "", "splits": "", "options": ""}
-    return [*rows, *({"name": name, "meaning": meaning, **blank} for name, meaning in others)]
+    blank = {"parameters": "", "forward": "", "splits": ""}
+    return [*rows, *({"name": name, "meaning": meaning, **blank, "options": meaning} for name, meaning in others)]
 
 
 def _millions(parameters: int | None) -> str:
@@ -149,6 +149,10 @@ def _hardware() -> Rows:
     return [{"name": preset.name, "meaning": preset.title} for preset in HARDWARE_PRESETS.values()]
 
 
+_MACHINES_ALONE = {"models": ("meaning", "splits"), "strategies": ("signals",)}
+"""Columns that a terminal has no room for."""
+
+
 def _print(title: str, rows: Rows) -> None:
     from rich.markup import escape  # noqa: PLC0415 - `--help` does not need it
     from rich.table import Table  # noqa: PLC0415
@@ -156,7 +160,8 @@ def _print(title: str, rows: Rows) -> None:
     table = Table(
         box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", show_header=len(rows[0]) > 2
     )
-    for column in rows[0]:
+    shown = [column for column in rows[0] if column not in _MACHINES_ALONE.get(title, ())]
+    for column in shown:
         number = column in ("parameters", "forward")
         table.add_column(
             "" if column in ("name", "meaning") else column,
@@ -166,7 +171,7 @@ def _print(title: str, rows: Rows) -> None:
             header_style="dim",
         )
     for row in rows:
-        table.add_row(*(escape(text) for text in row.values()))
+        table.add_row(*(escape(row[column]) for column in shown))
     console = result_console()
     console.print(table)
     console.print()

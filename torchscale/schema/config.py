@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 
 from torchscale.catalog.models import OPTION_ALIASES, OptionValue, find_model, is_import_path
 from torchscale.schema.section import Axis, AxisSchema, Positive, PositiveSeconds, Section, as_axis, as_named, as_tuple
-from torchscale.schema.strategy import StrategyAxis
+from torchscale.schema.strategy import Strategy, StrategyAxis, strategy_label
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 OptimizerName = Literal["sgd", "adam", "adamw"]
@@ -124,6 +124,13 @@ class ModelSettings(Section):
         description="Options for every model that takes them: image_size, num_classes, sequence_length.",
     )
 
+    @field_validator("compile")
+    @classmethod
+    def _none_twice(cls, modes: tuple[bool | CompileMode, ...]) -> tuple[bool | CompileMode, ...]:
+        if True in modes and "default" in modes:
+            raise ValueError("true and 'default' are the same mode; keep one")
+        return modes
+
     @field_validator("options", mode="before")
     @classmethod
     def _usual_names(cls, options: Any) -> Any:  # noqa: ANN401 - raw input from YAML
@@ -162,6 +169,15 @@ class Parallel(Section):
         "option: "
         "…}; an axis.",
     )
+
+    @field_validator("strategy")
+    @classmethod
+    def _none_twice(cls, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
+        """Options at their defaults make no other strategy, and would make one cell twice."""
+        for index, strategy in enumerate(strategies):
+            if strategy in strategies[:index]:
+                raise ValueError(f"{strategy_label(strategy)} stands twice; each value of an axis is measured once")
+        return strategies
 
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -222,11 +222,11 @@ class Hybrid(_Sharded, PipelineBase):
         return Degrees(world_size, replicate=self.data, **parts)
 
 
-Strategy = Annotated[
-    NoStrategy | Ddp | Zero1 | Fsdp | Tensor | Sequence | Pipeline | Model | Hybrid,
-    BeforeValidator(as_named),
-    Field(discriminator="name"),
+_AnyStrategy: TypeAlias = Annotated[
+    NoStrategy | Ddp | Zero1 | Fsdp | Tensor | Sequence | Pipeline | Model | Hybrid, Field(discriminator="name")
 ]
+
+Strategy = Annotated[_AnyStrategy, BeforeValidator(as_named)]
 """Any of them; text is short for one without options."""
 
 STRATEGIES: dict[str, type[StrategyBase]] = {
@@ -236,13 +236,7 @@ STRATEGIES: dict[str, type[StrategyBase]] = {
 """Every strategy by name."""
 
 StrategyAxis = Annotated[
-    tuple[
-        Annotated[
-            NoStrategy | Ddp | Zero1 | Fsdp | Tensor | Sequence | Pipeline | Model | Hybrid,
-            Field(discriminator="name"),
-        ],
-        ...,
-    ],
+    tuple[_AnyStrategy, ...],
     BeforeValidator(as_axis),
     BeforeValidator(as_named),
     AxisSchema({"enum": list(STRATEGIES)}),

@@ -226,6 +226,7 @@ def test_host_work_of_one_rank_is_a_stragglers() -> None:
 
 def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
     always = {"origin", "ranks", "step_seconds", "steps", "trusted", "on_device", "collectives", "foreign", "overlap"}
+    always |= {"staged"}
     for field in fields(Signals):
         if field.name in always:
             continue
@@ -242,3 +243,10 @@ def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
 def test_a_doubtful_recording_makes_every_finding_low() -> None:
     signals = replace(quiet(), trusted=False, pageable=0.02, host_bound=np.full(4, 0.03))
     assert {finding.confidence for finding in diagnose(signals).findings} == {Confidence.LOW}
+
+
+def test_no_rank_of_a_pipeline_is_blamed_for_holding_other_layers() -> None:
+    found_of_stages = replace(slow(1, 0.03), staged=True)
+    assert FindingKind.STRAGGLER not in found(found_of_stages)
+    assert "as stages of a pipeline do" in why_not(found_of_stages, FindingKind.STRAGGLER)
+    assert "as stages of a pipeline do" in why_not(found_of_stages, FindingKind.LOAD_IMBALANCE)

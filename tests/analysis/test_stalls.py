@@ -35,7 +35,14 @@ def trace(ranks: Sequence[Sequence[dict[str, Any]]], **header: Any) -> Trace:
     )
 
 
-def training(late: Sequence[float], *, compute: float = 500.0, overlap: float = 0.0, data: float = 0.0) -> Trace:
+def training(
+    late: Sequence[float],
+    *,
+    compute: float = 500.0,
+    overlap: float = 0.0,
+    data: float = 0.0,
+    collective: str = "ncclDevKernel_AllReduce_Sum_f32",
+) -> Trace:
     """Steps of 1 ms on GPUs: compute, longer by ``late`` µs, then an all-reduce that ends 100 µs after the last came.
     ``overlap`` µs of compute lie under it on every rank."""
     ranks = []
@@ -50,11 +57,20 @@ def training(late: Sequence[float], *, compute: float = 500.0, overlap: float = 
             events.append(kernel("gemm", origin + data + 10, compute + extra - 10, link=2 * number + 1))
             arrival = origin + data + compute + extra
             finish = origin + data + compute + max(late) + 100
-            events.append(kernel("ncclDevKernel_AllReduce_Sum_f32", arrival, finish - arrival, stream=9))
+            events.append(kernel(collective, arrival, finish - arrival, stream=9))
             if overlap:
                 events.append(kernel("gemm", finish - overlap, overlap, link=0))
         ranks.append(events)
     return trace(ranks)
+
+
+def test_stages_that_send_to_each_other_are_no_stragglers() -> None:
+    """The same lateness through an all-reduce names the rank; through sends and receives it does not."""
+    lateness = [0.0, 200.0]
+    assert kinds(analyse(training(lateness)))[FindingKind.STRAGGLER] == 1
+    sent = analyse(training(lateness, collective="ncclDevKernel_SendRecv"))
+    assert FindingKind.STRAGGLER not in kinds(sent)
+    assert sent.sync_stall_percent == pytest.approx(analyse(training(lateness)).sync_stall_percent)
 
 
 def kinds(analysis: ProfileAnalysis) -> dict[FindingKind, int | None]:

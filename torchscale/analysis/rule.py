@@ -33,6 +33,8 @@ def cannot_name(signals: Signals) -> str | None:
     """Why no rank may be blamed, or ``None``."""
     if len(signals.ranks) < 2:
         return "one rank alone"
+    if signals.staged:
+        return "ranks exchange by sends and receives, as stages of a pipeline do: they hold different work"
     if not signals.trusted:
         return "the recording is too short or its ranks cannot be compared with confidence"
     if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchscale.analysis.rule import COST_FLOOR, MIN_COMPARED, Judgement, percent
-from torchscale.analysis.signals import Signals
+from torchscale.analysis.signals import Origin, Signals
 from torchscale.schema.finding import Confidence, Finding, FindingKind
 from torchscale.units import format_bytes, format_percent, format_seconds
 
@@ -82,6 +82,8 @@ def exposed_communication(signals: Signals, found: tuple[Finding, ...]) -> Judge
     cost -= sum(finding.cost_seconds for finding in found if finding.kind in causes)
     if cost < EXPOSED_FLOOR * signals.step_seconds:
         return None
+    gradients = signals.origin is Origin.LAUNCH or signals.bucket_bytes is not None
+    what = "exchanging gradients" if gradients else "communication"
     evidence = [f"over {signals.steps} steps" if signals.steps else "over the whole recording"]
     if signals.overlap is not None:
         evidence.append(f"{format_percent(signals.overlap, 0)} of communication is hidden under compute")
@@ -93,7 +95,7 @@ def exposed_communication(signals: Signals, found: tuple[Finding, ...]) -> Judge
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED and signals.trusted else Confidence.LOW,
-        summary=f"exchanging gradients takes {format_seconds(cost)} a step that no compute hides",
+        summary=f"{what} takes {format_seconds(cost)} a step that no compute hides",
         evidence=tuple(evidence),
         advice="raise the batch size or accumulate gradients, send fewer bytes (bf16 gradients), "
         "use a faster link, or tune bucket_cap_mb so that more overlaps with the backward pass",
@@ -115,7 +117,7 @@ def sync_variance(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.MEDIUM,
-        summary=f"the exposed gradient exchange takes {format_seconds(p50)} in the median step and "
+        summary=f"the exposed exchange takes {format_seconds(p50)} in the median step and "
         f"{format_seconds(p95)} in one of twenty",
         evidence=(f"(p95 − p50) ÷ p50 = {format_percent((p95 - p50) / p50, 0)}, over {signals.steps} steps",),
         advice="look for traffic of others on the link, for congestion, and for ranks that are late now and then",

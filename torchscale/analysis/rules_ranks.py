@@ -95,7 +95,7 @@ def straggler(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH,
-        summary=f"rank {rank} arrives {format_seconds(mean)} late at the gradient exchange ({share} of waits); "
+        summary=f"rank {rank} arrives {format_seconds(mean)} late at the exchange ({share} of waits); "
         f"its own work takes {format_percent(mean / typical, 0)} longer than the others'",
         evidence=(
             f"own time {format_seconds(float(own[row].mean()))} a step against {format_seconds(typical)} (median of "

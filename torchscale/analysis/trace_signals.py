@@ -56,8 +56,21 @@ def trace_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool)
         readback_wait=_readback_wait(ranks, steps) if on_device and steps else None,
         on_device=on_device,
         pageable=_pageable(ranks) * NS / max(1, len(begin[0])) if on_device and _tells_memory(ranks) else None,
+        staged=_is_staged(ranks),
         trusted=trusted,
     )
+
+
+def _is_staged(ranks: list[RankWindow]) -> bool:
+    """Whether sends and receives take most of the time of all communication."""
+    total = point_to_point = 0
+    for rank in ranks:
+        collectives = rank.trace.collectives
+        lengths = collectives.end - collectives.start
+        total += int(lengths.sum())
+        if "send_recv" in collectives.ops:
+            point_to_point += int(lengths[collectives.op == collectives.ops.index("send_recv")].sum())
+    return 2 * point_to_point > total
 
 
 def _mean_host_bound(

@@ -34,8 +34,9 @@ def wait_for_file(directory: Path, pattern: str, process: subprocess.Popen[str])
         time.sleep(0.05)
 
 
-def test_killed_at_random_moments_and_resumed(program: Program) -> None:
-    config = program.config(models=NET, gpu_counts=[1, 2], batch_sizes=[4, 8])
+@pytest.mark.parametrize("isolation", ["cell", "group"])
+def test_killed_at_random_moments_and_resumed(program: Program, isolation: str) -> None:
+    config = program.config(models=NET, gpu_counts=[1, 2], batch_sizes=[4, 8], launch={"isolation": isolation})
     chance = random.Random(7)
     complete: dict[str, str] = {}
     for _ in range(4):
@@ -57,11 +58,17 @@ def test_killed_at_random_moments_and_resumed(program: Program) -> None:
     for path in (program.directory / "results/run").rglob("*.json"):
         json.loads(path.read_text())
     assert not list((program.directory / "results/run/cells").rglob("*.tmp"))
+    assert not (program.directory / "results/run/.group").exists()
 
 
-@pytest.mark.parametrize("presses", [1, 2])
-def test_ctrl_c(program: Program, presses: int) -> None:
-    config = program.config(models={**NET, "fault": "hang", "step": 6}, gpu_counts=[2], batch_sizes=[4, 8])
+@pytest.mark.parametrize(("presses", "isolation"), [(1, "cell"), (2, "cell"), (1, "group"), (2, "group")])
+def test_ctrl_c(program: Program, presses: int, isolation: str) -> None:
+    config = program.config(
+        models={**NET, "fault": "hang", "step": 6},
+        gpu_counts=[2],
+        batch_sizes=[4, 8],
+        launch={"isolation": isolation},
+    )
     process = program.start("benchmark", config)
     wait_for_file(program.directory, "results/run/cells/*/launch-0/progress.jsonl", process)
     time.sleep(3.0)

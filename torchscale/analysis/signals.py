@@ -78,7 +78,8 @@ class Signals:
         allocation_retries: Of the device's allocator while measuring, summed over ranks.
         page_faults: Pages read back from disk per step, for the rank with most.
         on_device: Whether the work runs on a device beside the host.
-        staged: Whether ranks mostly exchange by sends and receives, as stages of a pipeline do: they hold different work,
+        staged: Whether ranks mostly exchange by sends and receives, as stages of a pipeline do: they hold different
+        work,
             and wait for one another by design.
         trusted: Whether the recording is good enough to name a rank.
     """

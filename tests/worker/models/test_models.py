@@ -196,8 +196,10 @@ def test_local_configurations_build_the_head_that_is_trained(
     tmp_path: Path, content: dict[str, Any], kind: str
 ) -> None:
     path = tmp_path / "config.json"
+    content = {"torch_dtype": "bfloat16", "auto_map": {"AutoModel": "evil.Model"}, **content}  # of published weights
     path.write_text(json.dumps({"vocab_size": 100, "bos_token_id": 0, "eos_token_id": 0, **content}))
     found = workload({"name": f"hf:{path}", "sequence_length": 16, "image_size": 32, "num_classes": 3})
+    assert {parameter.dtype for parameter in found.module.parameters()} == {torch.float32}
     assert type(found.module).__name__ == kind
     assert torch.isfinite(loss(found))
 

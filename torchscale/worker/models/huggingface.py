@@ -22,6 +22,8 @@ from torchscale.worker.models.images import image_batches, image_inputs
 from torchscale.worker.models.interface import Workload
 from torchscale.worker.models.text import sequence_length, token_batches
 
+_LEFT_OUT = ("model_type", "torch_dtype", "dtype", "quantization_config", "auto_map")
+"""Of a configuration: how its published weights are stored, and code elsewhere. Precision is the cell's to say."""
 _TASKS = (AutoModelForImageClassification, AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM)
 
 
@@ -38,7 +40,7 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         kind = content["model_type"]
-        config = AutoConfig.for_model(kind, **{key: value for key, value in content.items() if key != "model_type"})
+        config = AutoConfig.for_model(kind, **{key: value for key, value in content.items() if key not in _LEFT_OUT})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no configuration of a known model: {type(error).__name__}: {error}") from error
     config.use_cache = False

@@ -290,7 +290,8 @@ def _resident_pages(path: Path) -> tuple[int, int] | None:
         view = np.memmap(file, dtype=np.uint8, mode="r")
         address = ctypes.c_void_p(view.ctypes.data)
         failed = libc.mincore(address, ctypes.c_size_t(size), flags)
-    return None if failed else (sum(flag & 1 for flag in flags), count)
+    resident = np.frombuffer(bytes(flags), dtype=np.uint8) & 1
+    return None if failed else (int(resident.sum()), count)
 
 
 def _read_manifest(directory: Path, layout: Layout) -> Manifest | None:

@@ -102,6 +102,22 @@ def test_gloo_runs_from_the_call_to_its_completion() -> None:
     assert trace.collectives.payload_bytes.tolist() == [4096] * 3
 
 
+def test_gloo_reduces_and_scatters_by_an_all_reduce() -> None:
+    """Its completion is named after what gloo does; with an all-reduce beside it, each call gets its own."""
+    found = [step(0, 0, 100)]
+    for number, name in enumerate(("_reduce_scatter_base_", "allreduce_", "_reduce_scatter_base_")):
+        found.append(host("cpu_op", f"c10d::{name}", 10 + 20 * number, 1))
+        found.append(host("user_annotation", "gloo:all_reduce", 12 + 20 * number, 9, thread=2))
+    collectives = read(kineto(found, backend="gloo")).collectives
+    order = collectives.start.argsort()
+    assert [collectives.ops[collectives.op[place]] for place in order] == [
+        "reduce_scatter",
+        "all_reduce",
+        "reduce_scatter",
+    ]
+    assert (collectives.end[order] - BASE_NS).tolist() == [21_000, 41_000, 61_000]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

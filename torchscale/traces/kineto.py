@@ -26,6 +26,8 @@ _MAX_HEADER_BYTES = 16 << 20
 _MAX_EVENT_BYTES = 64 << 20
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN_EVENTS = re.compile(rb"\}\s*,\s*\{")
+_GLOO_STAND_INS = {"reduce_scatter": "all_reduce"}
+"""What gloo says that it does where it has no operation of its own."""
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|^r)[-_.]?(\d{1,6})", re.IGNORECASE)
 _ELEMENT_BYTES = {
@@ -400,13 +402,15 @@ class _Builder:
                 ]
             )
         rows = []
-        for op in sorted({arrival[1] for arrival in self._arrivals}):
-            arrivals = sorted((arrival for arrival in self._arrivals if arrival[1] == op), key=lambda item: item[0])
-            done = sorted((item for item in self._completions if item[2] == op), key=lambda item: item[0])
+        told = {item[2] for item in self._completions}
+        as_done = {op: _GLOO_STAND_INS.get(op, op) if op not in told else op for _, op, _, _ in self._arrivals}
+        for name in sorted(set(as_done.values())):
+            arrivals = sorted((item for item in self._arrivals if as_done[item[1]] == name), key=lambda item: item[0])
+            done = sorted((item for item in self._completions if item[2] == name), key=lambda item: item[0])
             # A recording that began between a call and its completion has a completion too many at its start.
             while done and arrivals and done[0][0] < arrivals[0][0]:
                 del done[0]
-            for (called, _, call, thread), (ts, dur, _, args) in zip(arrivals, done, strict=False):
+            for (called, op, call, thread), (ts, dur, _, args) in zip(arrivals, done, strict=False):
                 start = _interval(called, 0.0, base)[0]
                 end = _interval(ts, dur, base)[1]
                 size = _payload(args)

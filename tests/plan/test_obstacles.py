@@ -67,6 +67,10 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             {"parallel": strategy("pipeline"), "training": {"gradient_accumulation": 2}},
             "gradient_accumulation must be 1",
         ),
+        (
+            {"parallel": strategy("model"), "training": {"gradient_accumulation": 2}},
+            "gradient_accumulation must be 1",
+        ),
         ({"parallel": strategy("tensor"), "training": {"precision": "fp16"}}, "fp16's gradient scaler"),
         (
             {"model": {"compile": True}, "parallel": strategy("hybrid", shard=2, tensor=2)},

@@ -111,8 +111,8 @@ def _batch_obstacle(cell: Cell) -> str | None:
         return f"global batch {cell.batch_size} does not divide by {cell.world_size} devices"
     degrees = cell.degrees
     pieces, copy = cell.strategy.pieces(degrees), cell.copy_batch_size
-    if pieces > 1 and cell.gradient_accumulation > 1:
-        return f"strategy {cell.strategy.name} cuts the batch into microbatches itself; gradient_accumulation must be 1"
+    if degrees.pipeline > 1 and cell.gradient_accumulation > 1:
+        return "a pipeline cuts the batch into microbatches itself; gradient_accumulation must be 1"
     parts = max(pieces, cell.gradient_accumulation)
     if copy % parts:
         what = "microbatches" if pieces > 1 else "passes"

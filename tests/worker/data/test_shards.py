@@ -13,6 +13,7 @@ from tests.factories import cells
 from torchscale.schema.cell import Cell
 from torchscale.worker.data import shards
 from torchscale.worker.data.shards import Prepared, ShardSamples
+from torchscale.worker.measure.page_cache import drop_from_cache, resident_share
 from torchscale.worker.models import build_workload
 from torchscale.worker.ranks import Ranks
 
@@ -180,8 +181,8 @@ def test_what_lies_in_memory_is_counted_and_can_be_dropped(tmp_path: Path) -> No
     path = tmp_path / "shard-00000.bin"
     path.write_bytes(os.urandom(1 << 20))
     path.read_bytes()
-    assert shards.resident_share([path]) == 1.0
-    shards.drop_from_cache([path])
-    dropped = shards.resident_share([path])
+    assert resident_share([path]) == 1.0
+    drop_from_cache([path])
+    dropped = resident_share([path])
     assert dropped is not None
     assert dropped <= 1.0  # a file system in memory, or one below a container, may keep everything

@@ -196,6 +196,16 @@ def test_a_scalar_parameter_has_a_fingerprint(dtype: torch.dtype) -> None:
     assert before != fingerprint(module)
 
 
+def test_the_cores_of_a_launch_are_those_before_a_rank_was_bound() -> None:
+    bound = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+    asked = "from torchscale.worker.measure.host import launch_cpus, usable_cpus; print(launch_cpus(), usable_cpus())"
+    done = subprocess.run(
+        [sys.executable, "-c", bound + asked], capture_output=True, text=True, check=True, timeout=120
+    )
+    allowed = tuple(sorted(os.sched_getaffinity(0)))
+    assert done.stdout.strip() == f"{allowed} {(allowed[0],)}"
+
+
 def test_what_loader_processes_take_is_the_ranks_own() -> None:
     busy = "import time\nend = time.process_time() + 30\nwhile time.process_time() < end: pass"
     child = subprocess.Popen([sys.executable, "-c", busy])

@@ -21,7 +21,7 @@ from torchscale.schema.record import Batch, EpochSample, MemoryUse, RankRecord, 
 from torchscale.worker.beside import Beside
 from torchscale.worker.environment import collect_versions, cpu_name, cuda_device
 from torchscale.worker.measure.compilation import CompilationMeter
-from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, usable_cpus
+from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, launch_cpus, usable_cpus
 from torchscale.worker.measure.parameters import compare_parameters, fingerprint
 from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
 from torchscale.worker.models import import_model
@@ -69,7 +69,8 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
 
     beside = Beside(ranks, trainer)
     beside.before()
-    load = HostLoadMeter(usable_cpus(), pinned=task.cpu_sets is not None and task.own_cores)
+    alone = task.cpu_sets is not None and task.own_cores
+    load = HostLoadMeter(usable_cpus() if alone else launch_cpus(), pinned=alone)
     batches, stop_rule = launch.measure(warmup, beside)
     host_load, memory_use = load.read(), memory.read() if started.memory_is_ours else MemoryUse()
     signals = beside.after(launch.budget_left())

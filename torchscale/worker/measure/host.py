@@ -62,6 +62,16 @@ class MemoryMeter:
         return MemoryUse(resident_before_bytes=self._before, resident_peak_bytes=max(self._before, _peak_resident()))
 
 
+def launch_cpus() -> tuple[int, ...]:
+    """Logical CPUs that all ranks of this launch together may run on: those of who started this one, which is bound
+    to no
+    rank's own."""
+    try:
+        return tuple(sorted(psutil.Process().parent().cpu_affinity()))  # type: ignore[union-attr]
+    except (psutil.Error, AttributeError, OSError):  # gone, or a system that binds nobody
+        return usable_cpus()
+
+
 def _children_seconds() -> dict[int, float]:
     """Processor time of each living child, by its pid."""
     found = {}

@@ -74,7 +74,7 @@ def test_the_stacked_parts_add_up_to_the_step_in_figures_and_picture() -> None:
     summary = summarize(diagnosed_run())
     section = lost_time(summary)
     (row,) = only(section, Table).rows
-    values = [value.sort for value in row[3:]]
+    values = [value.sort for value in row[4:]]
     step, ideal, *parts = (float(str(value)) for value in values)
     assert step == pytest.approx(0.075)
     assert ideal + sum(parts) == pytest.approx(step, rel=1e-9)
@@ -95,7 +95,7 @@ def test_findings_profiles_and_verdict_name_the_rank() -> None:
     assert any("Straggler: rank 1" in paragraph for paragraph in document.verdict)
     assert "The windows without synchronisation took 320 ms a launch" in str(diagnosis_section(summary).blocks)
     row = only(diagnosis_section(summary), Table).rows[0]
-    assert "rank 1 arrives 20.0 ms late" in row[4].text
+    assert "rank 1 arrives 20.0 ms late" in row[5].text
     profile = profile_section(summary)
     assert "Sync stall time: 5.0 % of step time (2 ranks, 24 steps)" in str(profile.blocks[0])
     timeline = chart(document, TimelineChart)

@@ -17,6 +17,7 @@ from torchscale.report.export import summary_csv, summary_json
 from torchscale.report.html import render_html
 from torchscale.report.markdown import render_markdown
 from torchscale.report.pdf import render_pdf
+from torchscale.report.words import chart_name
 from torchscale.schema.record import State
 from torchscale.schema.run import Run
 
@@ -232,3 +233,21 @@ def test_a_single_count_has_no_efficiency_and_says_so() -> None:
     document = build_document(summarize(run(gpu_counts=[1])))
     assert "Only one device count was measured" in " ".join(document.verdict)
     assert [chart.name for chart in document.charts if chart.name.startswith("efficiency")] == []
+
+
+def test_names_of_charts_differ_where_titles_do() -> None:
+    long = "tiny decoder, fp32 hybrid data=2 shard=2 tensor=2 pipeline=2 schedule=interleaved microbatches="
+    names = [chart_name("throughput", f"{long}{number}") for number in (8, 16)]
+    assert len(set(names)) == 2
+    assert all(len(name) <= 80 and re.fullmatch(r"[a-z0-9-]+", name) for name in names)
+    assert chart_name("lost", "GPT-2, bf16") == "lost-gpt-2-bf16"
+
+
+def test_strategies_of_one_model_are_told_apart_everywhere() -> None:
+    document = build_document(summarize(run(models="tiny-decoder", parallel={"strategy": ["ddp", "fsdp"]})))
+    charts = [
+        chart for section in document.sections for block in section.blocks for chart in getattr(block, "charts", ())
+    ]
+    assert charts
+    assert len({chart.name for chart in charts}) == len(charts)
+    assert {"fp32", "fp32 fsdp"} <= {chart.title.partition(", ")[2].partition(",")[0] for chart in charts}

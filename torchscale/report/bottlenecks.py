@@ -24,7 +24,7 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.profile_words import RANK_HEADINGS, finding_text, not_judged, rank_shares, stall_line
-from torchscale.report.words import batch_words, chart_name, device_noun, panels, plural
+from torchscale.report.words import batch_words, chart_name, device_noun, panel_title, panels, plural, setting_words
 from torchscale.schema.finding import Confidence, Diagnosis, Finding
 from torchscale.schema.profile import ProfileAnalysis, RankBreakdown
 from torchscale.units import format_bytes, format_percent, format_seconds
@@ -54,6 +54,7 @@ def lost_time(summary: RunSummary) -> Section:
     rows = tuple(_lost_row(cell) for line in drawn for cell in line if cell.decomposition is not None)
     columns = (
         Column("model"),
+        Column("setting"),
         Column("batch", True),
         Column(device_noun(summary), True),
         Column("step", True),
@@ -93,7 +94,7 @@ def _lost_chart(line: Sequence[CellSummary], summary: RunSummary) -> StackedChar
     for style, (name, key) in enumerate(_PARTS):
         if any(abs(getattr(lost, key)) >= _DRAWN_SHARE * lost.step for _, lost in found):
             parts.append(Part(name, (0.0, *(getattr(lost, key) * 1e3 for _, lost in found)), style))
-    title = f"{shortened(cell.model)}, {batch_words(cell)}"
+    title = f"{panel_title(cell)}, {batch_words(cell)}"
     return StackedChart(
         name=chart_name("lost", title),
         title=title,
@@ -110,6 +111,7 @@ def _lost_row(cell: CellSummary) -> tuple[Value, ...]:
     assert lost is not None  # noqa: S101 - only such cells come here; this tells the type checker
     return (
         Value(shortened(cell.cell.model)),
+        Value(setting_words(cell.cell)),
         Value(_batch(cell), cell.cell.batch_size),
         Value(str(cell.cell.world_size), cell.cell.world_size),
         Value(format_seconds(lost.step), lost.step),
@@ -156,6 +158,7 @@ def diagnosis_section(summary: RunSummary) -> Section:
     if rows:
         columns = (
             Column("model"),
+            Column("setting"),
             Column("batch", True),
             Column(device_noun(summary), True),
             Column("cost", True),
@@ -184,6 +187,7 @@ def _finding_row(cell: CellSummary, finding: Finding) -> tuple[Value, ...]:
     tone = Tone.CAUTION if cell.flags else _CONFIDENCE_TONE[finding.confidence]
     return (
         Value(shortened(cell.cell.model)),
+        Value(setting_words(cell.cell)),
         Value(_batch(cell), cell.cell.batch_size),
         Value(str(cell.cell.world_size), cell.cell.world_size),
         cost if finding.cost_percent else Value("–", None, Tone.DIM),
@@ -198,7 +202,7 @@ def profile_section(summary: RunSummary) -> Section:
     blocks: list[Block] = []
     profiled = [(cell, run.profile) for cell, run in zip(summary.cells, summary.run.cells, strict=True) if run.profile]
     for cell, analysis in profiled[:MAX_PROFILES]:
-        title = f"{shortened(cell.cell.model)}, {batch_words(cell.cell)}, {cell.cell.world_size} ranks"
+        title = f"{panel_title(cell.cell)}, {batch_words(cell.cell)}, {cell.cell.world_size} ranks"
         blocks += profile_blocks(analysis, title)
     if len(profiled) > MAX_PROFILES:
         blocks.append(Paragraph(f"The first {MAX_PROFILES} of {len(profiled)} profiles are shown."))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 
@@ -10,6 +11,8 @@ from torchscale.catalog.models import model_title
 from torchscale.report.document import shortened
 from torchscale.schema.cell import Cell
 from torchscale.schema.strategy import strategy_label
+
+_NAME_CHARACTERS = 80
 
 
 def on_cuda(summary: RunSummary) -> bool:
@@ -58,8 +61,11 @@ def cell_words(cell: Cell) -> str:
 
 
 def chart_name(kind: str, title: str) -> str:
-    """A chart's name in the document, of letters, digits and dashes."""
-    return f"{kind}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"[:80]
+    """A chart's name in the document, of letters, digits and dashes; long titles that begin alike differ in a hash."""
+    name = f"{kind}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
+    if len(name) <= _NAME_CHARACTERS:
+        return name
+    return f"{name[: _NAME_CHARACTERS - 9]}-{hashlib.sha256(title.encode()).hexdigest()[:8]}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -29,7 +29,7 @@ def key_figures(summary: RunSummary) -> tuple[KeyFigure, ...]:
     figures = [KeyFigure("cells measured", f"{measured} of {total}", _state_note(summary))]
     best = max(summary.measured, key=_rate, default=None)
     if best is not None:
-        where = f"{model_title(best.cell.model)}, {batch_words(best.cell)}, {_devices(summary, best)}"
+        where = f"{panel_title(best.cell)}, {batch_words(best.cell)}, {_devices(summary, best)}"
         figures.append(KeyFigure("highest throughput", f"{format_rate(_rate(best))} samples/s", where))
     at_most = _at_largest_count(summary.measured)
     if at_most:

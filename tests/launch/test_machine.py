@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchscale.errors import MachineError
-from torchscale.launch.machine import detect_machine, usable_cores
+from torchscale.launch.machine import detect_machine, node_cores, usable_cores
 from torchscale.launch.oom import OomKills
 from torchscale.schema.environment import REDACTED
 
@@ -84,3 +84,12 @@ def test_a_torch_that_cannot_be_imported_is_an_error_with_its_last_line(
         detect_machine()
     assert caught.value.hint is not None
     assert "torchscale validate" in caught.value.hint
+
+
+def test_cores_of_each_numa_node_that_may_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for node, cpus in {"node0": "0-2,8\n", "node1": "3-5\n", "node2": "\n", "node10": "6\n"}.items():
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "cpulist").write_text(cpus)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 3, 6, 8})
+    assert node_cores(tmp_path) == {0: (0, 2, 8), 1: (3,), 10: (6,)}
+    assert node_cores(tmp_path / "none") == {}

@@ -15,6 +15,8 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torchscale.schema.strategy import Schedule
 from torchscale.worker.models.interface import BatchOfTensors, PipelineSplit
 
+ContextMaker = Callable[[], AbstractContextManager[object]]
+
 
 def stages_of(rank: int, ranks: int, stages: int) -> list[int]:
     """The stages that one of ``ranks`` pipeline ranks holds: every ``ranks``-th, beginning with its own number."""
@@ -78,7 +80,7 @@ class Stages:
         """Whether this rank looks at batches at all."""
         return self.is_first or self.is_last
 
-    def around_passes(self, forward: AbstractMaker, backward: AbstractMaker) -> None:
+    def around_passes(self, forward: ContextMaker, backward: ContextMaker) -> None:
         """From now on run each stage's forward and backward pass of a micro-batch within these contexts."""
         for stage in self._stages:
             stage.forward_one_chunk = _within(forward, stage.forward_one_chunk)  # type: ignore[method-assign]
@@ -101,10 +103,7 @@ class Stages:
         return [float(loss) for loss in shared]
 
 
-AbstractMaker = Callable[[], AbstractContextManager[object]]
-
-
-def _within(context: AbstractMaker, function: Callable[..., Any]) -> Callable[..., Any]:
+def _within(context: ContextMaker, function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - torch's own interface, which differs by version
         with context():
             return function(*args, **kwargs)

@@ -39,11 +39,12 @@ from torchscale.launch.recording import record_cell
 from torchscale.launch.torchrun import LaunchLimits, StopRequest, run_launch, worker_environment
 from torchscale.plan import make_plan
 from torchscale.profiling import analyse_files, analyse_recording
-from torchscale.schema.cell import Cell, LaunchTask
+from torchscale.schema.cell import Cell
 from torchscale.schema.config import Experiment
 from torchscale.schema.finding import Diagnosis, Finding, FindingKind
 from torchscale.schema.record import State
 from torchscale.schema.record_request import RecordRequest, Target, Tool
+from torchscale.schema.task import LaunchTask
 
 HERE = Path(__file__).resolve().parent
 COMPUTE_SECONDS = 0.02
@@ -192,7 +193,7 @@ def scenario_cell(scenario: Scenario) -> Cell:
         }
     )
     anywhere = replace(detect_machine(), cores=tuple(range(64)))
-    return make_plan(experiment, anywhere).cells[0].cell
+    return make_plan(experiment, anywhere).training[0]
 
 
 def _task(cell: Cell, request: RecordRequest | None = None) -> LaunchTask:

@@ -20,9 +20,10 @@ import torch
 import torch.distributed as dist
 
 from torchscale.catalog.models import MODELS
-from torchscale.schema.cell import Cell, LaunchTask, Measurement
+from torchscale.schema.cell import Cell, Measurement
 from torchscale.schema.config import PRESETS
 from torchscale.schema.record import HostLoad
+from torchscale.schema.task import LaunchTask
 from torchscale.worker.measure.host import HostLoadMeter, usable_cpus
 from torchscale.worker.models.decoder import next_token_loss
 from torchscale.worker.outbox import Outbox
@@ -71,8 +72,9 @@ def main() -> None:
     arguments = _parse()
     bare_loop.pin(1)
     world_size = int(os.environ["WORLD_SIZE"])
+    cell = _cell(arguments, world_size)
     task = LaunchTask(
-        cell=_cell(arguments, world_size),
+        cell=cell,
         launch=0,
         device="cpu",
         threads_per_rank=1,
@@ -80,11 +82,11 @@ def main() -> None:
         collective_timeout_seconds=600,
     )
     with joined_ranks(task) as ranks, tempfile.TemporaryDirectory() as directory:
-        trainer = Trainer(task.cell, ranks)
+        trainer = Trainer(cell, ranks)
         batches = [trainer.source.next_batch() for _ in range(4)]
         bare = bare_loop.BareLoop(trainer.model, trainer.optimizer, batches)
         if arguments.strategy == "pipeline":
-            pieces = task.cell.strategy.pieces(task.cell.degrees)
+            pieces = cell.strategy.pieces(cell.degrees)
             (stage,) = trainer.model.children()
             bare = bare_loop.pipeline(bare, stage, next_token_loss, pieces)
         pair = Pair(trainer, bare, Outbox(Path(directory), ranks.rank))

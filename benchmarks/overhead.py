@@ -23,9 +23,9 @@ from fidelity import describe
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.torchrun import LaunchLimits, StopRequest, run_launch
 from torchscale.plan import Plan, make_plan
-from torchscale.schema.cell import LaunchTask
 from torchscale.schema.config import Experiment
 from torchscale.schema.record import State
+from torchscale.schema.task import LaunchTask
 
 HERE = Path(__file__).resolve().parent
 WARMUP_STEPS = 40

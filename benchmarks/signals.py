@@ -27,8 +27,9 @@ from fidelity import describe
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.process import adopt_orphans
 from torchscale.plan import make_plan
-from torchscale.schema.cell import LaunchTask
+from torchscale.schema.cell import Cell
 from torchscale.schema.config import Experiment
+from torchscale.schema.task import LaunchTask
 from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.trainer import Phase, Trainer
 
@@ -96,6 +97,7 @@ def as_rank(task: LaunchTask, pairs: int, output: Path) -> None:
         os.sched_setaffinity(0, task.cpu_sets[rank])
     torch.set_num_threads(task.threads_per_rank)
     with joined_ranks(task) as ranks:
+        assert isinstance(task.cell, Cell)
         trainer = Trainer(task.cell, ranks)
         trainer.run_batch(1)
         trainer.run_batch(STEPS)

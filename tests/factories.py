@@ -61,7 +61,13 @@ def experiment(**content: Any) -> Experiment:
 
 def cells(**content: Any) -> list[Cell]:
     """The cells of :func:`experiment` on a machine that can run them all."""
-    return [entry.cell for entry in make_plan(experiment(**content), machine(cores=16)).cells]
+    return [trained(entry) for entry in make_plan(experiment(**content), machine(cores=16)).cells]
+
+
+def trained(entry: PlannedCell) -> Cell:
+    """Its cell, which is one of training."""
+    assert isinstance(entry.cell, Cell)
+    return entry.cell
 
 
 def rank_record(cell: Cell, rank: int = 0, batches: Sequence[float] = (1.0,) * 10, **changes: Any) -> RankRecord:
@@ -155,7 +161,7 @@ def run(
     """A run of :func:`experiment`; without ``launches`` every runnable cell has one of 100 steps in 10 s."""
     config = experiment(**content)
     plan = make_plan(config, machine(cores=2)).cells
-    found = {entry.cell.id: (launch_record(entry.cell),) for entry in plan if entry.skip_reason is None}
+    found = {entry.cell.id: (launch_record(trained(entry)),) for entry in plan if entry.skip_reason is None}
     chosen: Mapping[str, Sequence[LaunchRecord]] = found if launches is None else launches
     cell_runs = tuple(CellRun(entry, tuple(chosen.get(entry.cell.id, ()))) for entry in plan)
     return Run("run", experiment_file(config, plan), cell_runs, tuple(problems))

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.factories import cells, experiment, experiment_file, launch_record
+from tests.factories import cells, experiment, experiment_file, launch_record, trained
 from torchscale.errors import OutputError, StoreError
 from torchscale.schema.experiment import PlannedCell
 from torchscale.schema.profile import ProfileAnalysis, Window, WindowKind
 from torchscale.schema.run import Run
-from torchscale.store import RunFolder, atomic_write_text, load_profile, load_run, locked_folder
+from torchscale.store import PROFILED_ONLY, RunFolder, atomic_write_text, load_profile, load_run, locked_folder
 
 
 def folder_with(path: Path, **content: object) -> RunFolder:
@@ -25,19 +25,19 @@ def folder_with(path: Path, **content: object) -> RunFolder:
 def measured(path: Path) -> RunFolder:
     """A folder in which the first cell has been launched."""
     folder = folder_with(path)
-    cell = folder.experiment.plan[0].cell
+    cell = trained(folder.experiment.plan[0])
     folder.begin_launch(cell, 0)
     folder.finish_launch(cell, launch_record(cell))
     return folder
 
 
 def record_path(folder: RunFolder) -> Path:
-    return folder.launch_directory(folder.experiment.plan[0].cell, 0) / "record.json"
+    return folder.launch_directory(trained(folder.experiment.plan[0]), 0) / "record.json"
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     folder = measured(tmp_path / "run")
-    cell = folder.experiment.plan[0].cell
+    cell = trained(folder.experiment.plan[0])
     run = load_run(tmp_path / "run")
     assert isinstance(run, Run)
     assert run.experiment == folder.experiment
@@ -84,7 +84,7 @@ def test_a_damaged_record_is_named_on_reading_and_quarantined_on_resume(
     assert len(run.problems) == 1
     assert "record.json" in run.problems[0]
     assert told in run.problems[0]
-    cell = folder.experiment.plan[0].cell
+    cell = trained(folder.experiment.plan[0])
     assert folder.record(cell, 0) is None
     kept = tmp_path / "run" / "quarantine" / f"{cell.id}-launch-0-damaged-0" / "record.json"
     assert kept.read_text() == content
@@ -93,7 +93,7 @@ def test_a_damaged_record_is_named_on_reading_and_quarantined_on_resume(
 
 def test_a_record_of_another_cell_is_not_taken(tmp_path: Path) -> None:
     folder = measured(tmp_path / "run")
-    other = folder.experiment.plan[1].cell
+    other = trained(folder.experiment.plan[1])
     record_path(folder).write_text(launch_record(other).model_dump_json())
     assert "belongs to launch 0" in load_run(tmp_path / "run").problems[0]
 
@@ -108,7 +108,7 @@ def test_a_link_that_leads_outside_is_not_followed(tmp_path: Path) -> None:
 
 def test_nothing_set_aside_is_overwritten(tmp_path: Path) -> None:
     folder = measured(tmp_path / "run")
-    cell = folder.experiment.plan[0].cell
+    cell = trained(folder.experiment.plan[0])
     first = folder.set_aside(cell, 0, "replaced")
     folder.begin_launch(cell, 0)
     folder.finish_launch(cell, launch_record(cell, seconds=99.0))
@@ -120,7 +120,7 @@ def test_nothing_set_aside_is_overwritten(tmp_path: Path) -> None:
 
 def test_a_partial_launch_is_set_aside_when_it_starts_again(tmp_path: Path) -> None:
     folder = folder_with(tmp_path / "run")
-    cell = folder.experiment.plan[0].cell
+    cell = trained(folder.experiment.plan[0])
     (folder.begin_launch(cell, 0) / "steps-rank-0.jsonl").write_text("{}\n")
     assert list(folder.begin_launch(cell, 0).iterdir()) == []
     assert list((tmp_path / "run" / "quarantine").glob("*-partial-0/steps-rank-0.jsonl"))
@@ -129,7 +129,7 @@ def test_a_partial_launch_is_set_aside_when_it_starts_again(tmp_path: Path) -> N
 def test_axes_may_grow_and_what_was_measured_stays_in_the_plan(tmp_path: Path) -> None:
     measured(tmp_path / "run")
     folder = folder_with(tmp_path / "run", batch_sizes=[16], benchmark={"repeats": 3})
-    assert [entry.cell.batch_size for entry in folder.experiment.plan] == [16, 16, 8]
+    assert [trained(entry).batch_size for entry in folder.experiment.plan] == [16, 16, 8]
     assert load_run(tmp_path / "run").experiment == folder.experiment
 
 
@@ -209,12 +209,12 @@ def test_what_would_wait_for_ever_or_go_round_in_circles_is_not_opened(tmp_path:
     path.unlink()
     path.mkdir()
     assert "record.json" in load_run(tmp_path / "run").problems[0]
-    assert folder.record(folder.experiment.plan[0].cell, 0) is None
+    assert folder.record(trained(folder.experiment.plan[0]), 0) is None
 
 
 def test_a_launch_directory_that_is_a_link_to_another_place_is_not_followed(tmp_path: Path) -> None:
     folder = measured(tmp_path / "run")
-    launch = folder.launch_directory(folder.experiment.plan[0].cell, 0)
+    launch = folder.launch_directory(trained(folder.experiment.plan[0]), 0)
     launch.rename(tmp_path / "elsewhere")
     launch.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     run = load_run(tmp_path / "run")
@@ -238,14 +238,14 @@ def test_a_record_with_a_field_that_nobody_knows_is_damaged(tmp_path: Path) -> N
 
 def test_a_record_that_was_moved_to_another_repeat_is_not_taken(tmp_path: Path) -> None:
     folder = measured(tmp_path / "run")
-    launch = folder.launch_directory(folder.experiment.plan[0].cell, 0)
+    launch = folder.launch_directory(trained(folder.experiment.plan[0]), 0)
     launch.rename(launch.with_name("launch-1"))
     assert "belongs to launch 0" in load_run(tmp_path / "run").problems[0]
 
 
 def test_damage_to_one_launch_leaves_the_others(tmp_path: Path) -> None:
     folder = measured(tmp_path / "run")
-    cell = folder.experiment.plan[0].cell
+    cell = trained(folder.experiment.plan[0])
     folder.begin_launch(cell, 1)
     folder.finish_launch(cell, launch_record(cell, 1))
     record_path(folder).write_text("{")
@@ -299,7 +299,7 @@ def profile_of(folder: RunFolder, number: int = 0, stall: float = 12.5) -> Path:
 
 def test_the_last_profile_of_a_cell_is_the_one_that_is_shown(tmp_path: Path) -> None:
     folder = measured(tmp_path / "run")
-    cell = folder.experiment.plan[0].cell
+    cell = trained(folder.experiment.plan[0])
     assert not folder.has_profile(cell)
     first, second = profile_of(folder), profile_of(folder, stall=3.0)
     assert (first.name, second.name) == ("profile-0", "profile-1")
@@ -319,21 +319,21 @@ def test_the_last_profile_of_a_cell_is_the_one_that_is_shown(tmp_path: Path) -> 
 def test_a_profile_joins_a_folder_of_another_experiment(tmp_path: Path) -> None:
     folder = measured(tmp_path / "run")
     other = cells(models="tiny-gpt2")[0]
-    described = experiment_file(experiment(models="tiny-gpt2"), [PlannedCell(cell=other)])
-    joined = RunFolder.join(tmp_path / "run", described, other)
+    described = experiment_file(experiment(models="tiny-gpt2"), [PlannedCell(cell=other, skip_reason=PROFILED_ONLY)])
+    joined = RunFolder.join(tmp_path / "run", described)
     assert [entry.cell.id for entry in joined.experiment.plan][:-1] == [
         entry.cell.id for entry in folder.experiment.plan
     ]
     assert joined.experiment.plan[-1].skip_reason == "profiled, not measured"
     assert joined.experiment.config == folder.experiment.config
     profile_of(joined, -1)
-    again = RunFolder.join(tmp_path / "run", described, other)
+    again = RunFolder.join(tmp_path / "run", described)
     assert len(again.experiment.plan) == len(joined.experiment.plan)
     # The sweep that is resumed keeps what was profiled in its folder.
     resumed = folder_with(tmp_path / "run")
     assert other.id in {entry.cell.id for entry in resumed.experiment.plan}
 
-    alone = RunFolder.join(tmp_path / "new", described, other)
+    alone = RunFolder.join(tmp_path / "new", described)
     assert [entry.skip_reason for entry in alone.experiment.plan] == ["profiled, not measured"]
 
 

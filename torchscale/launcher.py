@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torchscale.launch.group import Group
-from torchscale.launch.torchrun import LaunchLimits, StopRequest, run_launch
+from torchscale.launch.torchrun import LaunchLimits, StopRequest, cell_environment, run_launch
 from torchscale.plan import Plan
-from torchscale.schema.cell import Cell, LaunchTask
 from torchscale.schema.config import Experiment
 from torchscale.schema.progress import Progress
 from torchscale.schema.record import LaunchRecord, State
+from torchscale.schema.task import AnyCell, LaunchTask
 from torchscale.store import RunFolder
 
 
@@ -21,13 +21,13 @@ from torchscale.store import RunFolder
 class Pending:
     """A launch that is still to be run."""
 
-    cell: Cell
+    cell: AnyCell
     launch: int
 
     @property
-    def kind(self) -> tuple[int, bool]:
+    def kind(self) -> tuple[int, bool, tuple[tuple[str, str], ...]]:
         """Equal for launches that can share processes: ranks, and what is set once in a process."""
-        return self.cell.world_size, self.cell.deterministic
+        return self.cell.world_size, self.cell.deterministic, tuple(cell_environment(self.cell).items())
 
 
 def in_order(pending: tuple[Pending, ...], experiment: Experiment) -> tuple[Pending, ...]:
@@ -51,6 +51,8 @@ class Launcher:
         settings = experiment.launch
         self._plan, self._folder, self._stop, self._on_progress = plan, folder, stop, on_progress
         self._env, self._log_steps = settings.env, experiment.benchmark.log_step_times
+        telemetry = experiment.telemetry
+        self._telemetry_seconds = telemetry.interval_seconds if telemetry.enabled else None
         self._limits = LaunchLimits(
             timeout_seconds=settings.timeout_seconds,
             stall_seconds=settings.stall_timeout_seconds,
@@ -58,7 +60,7 @@ class Launcher:
         )
         self._shares = settings.isolation == "group"
         self._group: Group | None = None
-        self._kind: tuple[int, bool] | None = None
+        self._kind: object = None
 
     def run(self, item: Pending) -> LaunchRecord:
         """Run a launch to its end; its record is written. One that fails in processes which ran others before it runs
@@ -121,6 +123,8 @@ class Launcher:
             budget_seconds=self._limits.budget_seconds,
             collective_timeout_seconds=self._limits.collective_seconds,
             log_step_times=self._log_steps,
+            gpu_uuids=plan.uuids_of(world_size),
+            telemetry_seconds=self._telemetry_seconds,
         )
 
 

@@ -16,12 +16,13 @@ from torchscale.launch.recording import EXPORT_SECONDS, record_cell
 from torchscale.launch.torchrun import LaunchLimits, StopRequest
 from torchscale.plan import Plan
 from torchscale.report.perfetto import perfetto_json
-from torchscale.schema.cell import Cell, DeviceKind, LaunchTask
+from torchscale.schema.cell import Cell, DeviceKind
 from torchscale.schema.profile import ProfileAnalysis
 from torchscale.schema.progress import Progress
 from torchscale.schema.record import State
 from torchscale.schema.record_request import RecordRequest, Target, Tool
 from torchscale.schema.recording import Recording
+from torchscale.schema.task import LaunchTask
 from torchscale.store import atomic_write_bytes, atomic_write_model
 from torchscale.traces.recordings import REPORT_SUFFIX, find_recordings, read_recordings
 

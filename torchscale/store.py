@@ -26,17 +26,17 @@ from pydantic import BaseModel, ValidationError
 
 from torchscale.errors import OutputError, StoreError
 from torchscale.schema.base import SCHEMA_VERSION
-from torchscale.schema.cell import Cell
 from torchscale.schema.config import Experiment
 from torchscale.schema.experiment import ExperimentFile, PlannedCell
 from torchscale.schema.profile import ProfileAnalysis
 from torchscale.schema.record import LaunchRecord
 from torchscale.schema.run import CellRun, Run
+from torchscale.schema.task import AnyCell
 
 _LAUNCH_NAME = re.compile(r"^launch-(\d{1,6})$")
 _PROFILE_NAME = re.compile(r"^profile-(\d{1,6})$")
 PROFILED_ONLY = "profiled, not measured"
-"""Why a cell of a run folder has no figures."""
+"""Why a cell that was profiled alone has no figures."""
 _MAX_JSON_BYTES = 64 * 2**20
 # Keys that may change between a run and its resumption: axes grow, bounds of a launch do not touch its figures.
 _GROWING_KEYS = (
@@ -58,6 +58,13 @@ _GROWING_KEYS = (
     ("launch", "stall_timeout_seconds"),
     ("launch", "isolation"),
     ("profiling",),
+    ("measure",),
+    ("benchmark", "skip_larger_batches"),
+    # A change of these makes other cells, or touches what is said about them and not what they measured.
+    ("collectives",),
+    ("hardware",),
+    ("memory",),
+    ("telemetry",),
 )
 
 M = TypeVar("M", bound=BaseModel)
@@ -197,22 +204,28 @@ class RunFolder:
         return folder
 
     @classmethod
-    def join(cls, path: Path, experiment: ExperimentFile, cell: Cell) -> RunFolder:
-        """Open a folder to put a profile of ``cell`` in, or start one (writes ``experiment.json``).
+    def join(cls, path: Path, experiment: ExperimentFile) -> RunFolder:
+        """Open a folder to put more cells in, those of ``experiment.plan``, or start one (writes ``experiment.json``).
 
-        A cell that the folder's plan lacks is added to it as one that was not measured.
+        What the folder is about stays as it is.
 
         Raises:
-            StoreError: an existing folder cannot be read.
+            StoreError: an existing folder cannot be read, or was measured on another machine than these cells will be.
             OutputError: it cannot be written.
         """
-        unmeasured = PlannedCell(cell=cell, skip_reason=PROFILED_ONLY)
         if not (path / "experiment.json").exists():
-            return cls.create(path, experiment.model_copy(update={"plan": (unmeasured,)}))
+            return cls.create(path, experiment)
         folder = cls.open(path)
-        if cell.id in {entry.cell.id for entry in folder.experiment.plan}:
+        if any(entry.skip_reason is None for entry in experiment.plan):
+            differing = _differences(_machine(folder.experiment), _machine(experiment))
+            if differing:
+                hint = "use another --output-dir"
+                raise StoreError(f"{path} is of another machine; it differs in " + "; ".join(differing), hint=hint)
+        known = {entry.cell.id for entry in folder.experiment.plan}
+        joining = [entry for entry in experiment.plan if entry.cell.id not in known]
+        if not joining:
             return folder
-        joined = folder.experiment.model_copy(update={"plan": (*folder.experiment.plan, unmeasured)})
+        joined = folder.experiment.model_copy(update={"plan": (*folder.experiment.plan, *joining)})
         atomic_write_model(path / "experiment.json", joined)
         return cls(path, joined)
 
@@ -238,7 +251,7 @@ class RunFolder:
             cells.append(CellRun(planned, tuple(launches), profile))
         return Run(self.path.name, self.experiment, tuple(cells), tuple(problems))
 
-    def record(self, cell: Cell, launch: int) -> LaunchRecord | None:
+    def record(self, cell: AnyCell, launch: int) -> LaunchRecord | None:
         """The completed launch, or ``None``; a damaged one is moved to quarantine first (writes)."""
         directory = self.launch_directory(cell, launch)
         try:
@@ -247,7 +260,7 @@ class RunFolder:
             self.set_aside(cell, launch, "damaged")
             return None
 
-    def begin_launch(self, cell: Cell, launch: int) -> Path:
+    def begin_launch(self, cell: AnyCell, launch: int) -> Path:
         """An empty directory for a launch (writes); what an earlier attempt left there is set aside."""
         directory = self.launch_directory(cell, launch)
         if directory.exists():
@@ -260,11 +273,11 @@ class RunFolder:
             atomic_write_model(directory.parent / "cell.json", cell)
         return directory
 
-    def finish_launch(self, cell: Cell, record: LaunchRecord) -> None:
+    def finish_launch(self, cell: AnyCell, record: LaunchRecord) -> None:
         """Write ``record.json``: from here on the launch is complete."""
         atomic_write_model(self.launch_directory(cell, record.launch) / "record.json", record)
 
-    def begin_profile(self, cell: Cell) -> Path:
+    def begin_profile(self, cell: AnyCell) -> Path:
         """A new, empty directory for a recording of a cell (writes)."""
         parent = self.path / "cells" / cell.id
         number = max((index for index, _ in self._numbered(cell, _PROFILE_NAME)), default=-1) + 1
@@ -277,11 +290,11 @@ class RunFolder:
             atomic_write_model(parent / "cell.json", cell)
         return directory
 
-    def has_profile(self, cell: Cell) -> bool:
+    def has_profile(self, cell: AnyCell) -> bool:
         """Whether a recording of the cell was analysed."""
         return any((path / "analysis.json").is_file() for _, path in self._numbered(cell, _PROFILE_NAME))
 
-    def set_aside(self, cell: Cell, launch: int, why: str) -> Path:
+    def set_aside(self, cell: AnyCell, launch: int, why: str) -> Path:
         """Move a launch to ``quarantine/<cell-id>-launch-K-<why>-<n>`` (writes); nothing is deleted."""
         quarantine = self.path / "quarantine"
         try:
@@ -295,7 +308,7 @@ class RunFolder:
             raise OutputError(f"cannot set aside a launch of {cell.id}: {error.strerror or error}") from error
         return target
 
-    def launch_directory(self, cell: Cell, launch: int) -> Path:
+    def launch_directory(self, cell: AnyCell, launch: int) -> Path:
         """Where a launch's files are or would be."""
         return self.path / "cells" / cell.id / f"launch-{launch}"
 
@@ -308,22 +321,22 @@ class RunFolder:
             if entry.cell.id not in planned and (self._launch_directories(entry.cell) or self.has_profile(entry.cell))
         ]
 
-    def _launch_directories(self, cell: Cell) -> list[Path]:
+    def _launch_directories(self, cell: AnyCell) -> list[Path]:
         return [path for _, path in self._numbered(cell, _LAUNCH_NAME)]
 
-    def _numbered(self, cell: Cell, name: re.Pattern[str]) -> list[tuple[int, Path]]:
+    def _numbered(self, cell: AnyCell, name: re.Pattern[str]) -> list[tuple[int, Path]]:
         """Directories of a cell that are called so, by their number."""
         entries = _entries(self.path / "cells" / cell.id)
         return sorted((int(match[1]), entry) for entry in entries if (match := name.match(entry.name)) is not None)
 
-    def _read_profile(self, cell: Cell) -> ProfileAnalysis | None:
+    def _read_profile(self, cell: AnyCell) -> ProfileAnalysis | None:
         """The last recording that was analysed."""
         for _, directory in reversed(self._numbered(cell, _PROFILE_NAME)):
             if os.path.lexists(directory / "analysis.json"):
                 return _read_model(self.path, directory / "analysis.json", ProfileAnalysis)
         return None
 
-    def _read_record(self, directory: Path, cell: Cell) -> LaunchRecord | None:
+    def _read_record(self, directory: Path, cell: AnyCell) -> LaunchRecord | None:
         path = directory / "record.json"
         try:
             path.lstat()

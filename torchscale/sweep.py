@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+from datetime import datetime, timezone
 from enum import Enum
 from typing import Protocol
 
-from torchscale.analysis.results import CellSummary, RunSummary, summarize, summarize_cell
+from torchscale.analysis.results import AnySummary, CellSummary, RunSummary, summarize, summarize_any
 from torchscale.launch.torchrun import StopRequest
 from torchscale.launcher import Pending, in_order, open_launcher
 from torchscale.plan import Plan
@@ -15,9 +16,11 @@ from torchscale.report.export import summary_csv
 from torchscale.schema.cell import Cell
 from torchscale.schema.config import Experiment, Profiling
 from torchscale.schema.experiment import PlannedCell
+from torchscale.schema.memory import MemoryCell
 from torchscale.schema.progress import Progress
 from torchscale.schema.record import LaunchRecord, State
 from torchscale.schema.run import CellRun, Run
+from torchscale.schema.task import AnyCell
 from torchscale.store import RunFolder, atomic_write_text
 
 
@@ -31,13 +34,13 @@ class Rerun(str, Enum):
 class Listener(Protocol):
     """Who wants to know what the sweep does."""
 
-    def launch_started(self, cell: Cell, launch: int) -> None:
+    def launch_started(self, cell: AnyCell, launch: int) -> None:
         """A launch begins."""
 
     def launch_progress(self, progress: Progress) -> None:
         """The launch that runs has something to say."""
 
-    def launch_finished(self, cell: Cell, record: LaunchRecord, summary: CellSummary) -> None:
+    def launch_finished(self, cell: AnyCell, record: LaunchRecord, summary: AnySummary) -> None:
         """A launch has ended; ``summary`` is of its cell so far."""
 
     def profile_started(self, cell: Cell) -> None:
@@ -89,15 +92,40 @@ class Sweep:
                 if stop.asked:
                     break
                 listener.launch_started(item.cell, item.launch)
-                record = launcher.run(item)
+                record = self._skipped(item)
+                if record is None:
+                    record = launcher.run(item)
+                else:
+                    self._folder.begin_launch(item.cell, item.launch)
+                    self._folder.finish_launch(item.cell, record)
                 self._records.setdefault(item.cell.id, {})[item.launch] = record
                 self._write_summary(summarize(self._run_so_far()))
-                listener.launch_finished(item.cell, record, summarize_cell(self._cell_run(PlannedCell(cell=item.cell))))
+                listener.launch_finished(item.cell, record, summarize_any(self._cell_run(PlannedCell(cell=item.cell))))
         summary = summarize(self._folder.load())
         self._write_summary(summary)
         if profiler is not None and self._profile(profiler, summary, listener, stop):
             summary = summarize(self._folder.load())
         return summary
+
+    def _skipped(self, item: Pending) -> LaunchRecord | None:
+        """The record of a launch that is not worth trying, where the config asks for that: a smaller batch of its
+        series ran out of memory."""
+        if not self._experiment.benchmark.skip_larger_batches:
+            return None
+        batch, series = _batch_series(item.cell)
+        for entry in self._plan.cells:
+            smaller, other = _batch_series(entry.cell)
+            records = self._records.get(entry.cell.id, {}).values()
+            if other == series and smaller < batch and any(record.state is State.OOM for record in records):
+                return LaunchRecord(
+                    cell_id=item.cell.id,
+                    launch=item.launch,
+                    state=State.SKIPPED,
+                    reason=f"batch {smaller} ran out of memory",
+                    started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                    seconds=0.0,
+                )
+        return None
 
     def _profile(
         self, profiler: CellProfiler, summary: RunSummary, listener: Listener, stop: StopRequest
@@ -136,6 +164,14 @@ def _calls_for_profile(summary: CellSummary, settings: Profiling) -> bool:
     if settings.trigger == "sync_stall_detection":
         return summary.diagnosis is not None and bool(summary.diagnosis.findings)
     return any(fnmatch.fnmatchcase(summary.cell.id, pattern) for pattern in settings.trigger)
+
+
+def _batch_series(cell: AnyCell) -> tuple[int, str]:
+    """The batch size, and what is equal for cells that differ in it alone; no series for what trains nothing."""
+    training = cell.training if isinstance(cell, MemoryCell) else cell
+    if not isinstance(training, Cell):
+        return 0, cell.id
+    return training.batch_size, f"{cell.kind} {training.model_dump_json(exclude={'batch_size'})}"
 
 
 def _runs_again(record: LaunchRecord, rerun: Rerun | None) -> bool:

@@ -7,6 +7,7 @@ import re
 
 _BINARY_PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DURATION = re.compile(r"^\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|min|h)?\s*$")
+_BYTES = re.compile(r"^\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGTkmgt])?(?:i?[Bb])?\s*$")
 _SECONDS_PER_UNIT = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
 
 
@@ -44,6 +45,38 @@ def format_rate(per_second: float) -> str:
 def format_percent(ratio: float, digits: int = 1) -> str:
     """``0.934`` → ``93.4 %``."""
     return f"{ratio * 100:.{digits}f} %"
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of ``8``, ``1KiB``, ``64MiB``, ``1G`` or ``1.5GB``: K, M, G and T stand for powers of 1,024, with ``B`` or
+    ``iB`` behind them or without, as in nccl-tests.
+
+    Raises:
+        ValueError: the text is not a number of bytes.
+    """
+    match = _BYTES.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a number of bytes; write 1024, 1KiB or 64MiB")
+    power: int = "BKMGT".index((match["unit"] or "B").upper())
+    return round(float(match["number"]) * float(1024**power))
+
+
+def format_byte_rate(per_second: float) -> str:
+    """``4.3e12`` → ``4.30 TB/s``: decimal prefixes, as links and memories are rated."""
+    return _decimal(per_second, "B/s")
+
+
+def format_flops(per_second: float) -> str:
+    """``7.9e14`` → ``790 TFLOP/s``."""
+    return _decimal(per_second, "FLOP/s")
+
+
+def _decimal(value: float, unit: str) -> str:
+    for prefix in ("", "k", "M", "G", "T"):
+        if abs(value) < 999.5:
+            return f"{_significant(value)} {prefix}{unit}"
+        value /= 1000
+    return f"{_significant(value)} P{unit}"
 
 
 def parse_duration(text: str) -> float:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.factories import cells, rank_record
 from torchscale.launch.collect import Ending, EndingKind, Evidence, classify, collect_launch
-from torchscale.schema.cell import LaunchTask
 from torchscale.schema.record import FailureKind, LaunchRecord, RankFailure, State, StepSample
+from torchscale.schema.task import LaunchTask
 
 TWO = cells()[1]
 ENDED = Ending(EndingKind.FINISHED, 1, "")

@@ -17,8 +17,9 @@ from torchscale.launch.group import Group
 from torchscale.launch.process import find_token_processes
 from torchscale.launch.torchrun import LaunchLimits, StopRequest
 from torchscale.plan import make_plan
-from torchscale.schema.cell import LaunchTask
+from torchscale.schema.cell import Cell
 from torchscale.schema.record import LaunchRecord, State
+from torchscale.schema.task import LaunchTask
 
 LIMITS = LaunchLimits(timeout_seconds=120, stall_seconds=60)
 
@@ -66,6 +67,7 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
     assert [record.grouped for record in records] == [False, True, True, True]
     assert [record.cell_id for record in records] == [task.cell.id for task in wanted]
     for task, record in zip(wanted, records, strict=True):
+        assert isinstance(task.cell, Cell)
         equal = True if task.cell.strategy.name == "ddp" else None  # shards have nothing to be compared with
         assert [rank.parameters_equal for rank in record.ranks] == [equal, equal]
         assert record.steps is not None

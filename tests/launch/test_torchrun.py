@@ -13,9 +13,9 @@ import pytest
 from tests.factories import experiment, machine
 from torchscale.launch.torchrun import LaunchLimits, StopRequest, run_launch, worker_environment
 from torchscale.plan import make_plan
-from torchscale.schema.cell import LaunchTask
 from torchscale.schema.progress import Progress
 from torchscale.schema.record import LaunchRecord, State, StopRule
+from torchscale.schema.task import LaunchTask
 
 
 def launch(

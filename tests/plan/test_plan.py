@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.factories import experiment, machine
+from tests.factories import experiment, machine, trained
 from torchscale.errors import MachineError
 from torchscale.plan import make_plan
 
@@ -20,7 +20,7 @@ def test_the_known_matrix_is_24_cells_in_a_stable_order() -> None:
         experiment(models=["resnet50", "bert-large"], batch_sizes=[64, 128, 256], gpu_counts=[1, 2, 4, 8]),
         machine(cores=2),
     )
-    order = [(entry.cell.model, entry.cell.batch_size, entry.cell.world_size) for entry in plan.cells]
+    order = [(trained(entry).model, trained(entry).batch_size, trained(entry).world_size) for entry in plan.cells]
     assert len(order) == len(set(order)) == 24
     assert order[:5] == [
         ("resnet50", 64, 1),
@@ -80,7 +80,7 @@ def test_auto_counts(gpus: int, counts: list[int]) -> None:
 def test_a_cpu_device_is_the_same_share_of_cores_at_every_count(cores: int, counts: list[int], threads: int) -> None:
     plan = make_plan(experiment(gpu_counts=counts), machine(cores=cores))
     assert plan.threads_per_rank == threads
-    for cell in plan.to_run:
+    for cell in plan.training:
         sets = plan.cpu_sets(cell.world_size)
         assert sets is not None
         assert [len(cpus) for cpus in sets] == [threads] * cell.world_size
@@ -118,7 +118,7 @@ def test_a_cell_takes_the_options_of_its_model() -> None:
         ),
         machine(),
     )
-    assert [entry.cell.model_options for entry in plan.cells] == [
+    assert [trained(entry).model_options for entry in plan.cells] == [
         {"sequence_length": 16},
         {"image_size": 64, "num_classes": 10},
         {"image_size": 64},
@@ -127,7 +127,7 @@ def test_a_cell_takes_the_options_of_its_model() -> None:
 
 def test_strong_scaling_divides_the_global_batch() -> None:
     plan = make_plan(experiment(scaling="strong", batch_sizes=[64], gpu_counts=[1, 2]), machine())
-    assert [(entry.cell.per_device_batch_size, entry.cell.global_batch_size) for entry in plan.cells] == [
+    assert [(trained(entry).per_device_batch_size, trained(entry).global_batch_size) for entry in plan.cells] == [
         (64, 64),
         (32, 64),
     ]
@@ -164,7 +164,7 @@ def test_any_plan_keeps_its_promises(cores: int, counts: list[int], batches: lis
     plan = make_plan(experiment(gpu_counts=counts, batch_sizes=batches, scaling=scaling), node)
     assert len({entry.cell.id for entry in plan.cells}) == len(plan.cells) == len(counts) * len(batches)
     assert all(entry.skip_reason is None or entry.skip_reason for entry in plan.cells)
-    for cell in plan.to_run:
+    for cell in plan.training:
         sets = plan.cpu_sets(cell.world_size)
         assert sets is not None
         used = [cpu for cpus in sets for cpu in cpus]

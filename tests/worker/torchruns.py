@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.factories import cells
-from torchscale.schema.cell import Cell, LaunchTask
+from torchscale.schema.cell import Cell
+from torchscale.schema.task import LaunchTask
 
 STEPS = 10
 

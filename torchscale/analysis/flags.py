@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from enum import Enum
 
@@ -28,6 +29,7 @@ class Flag(str, Enum):
     NOT_STEADY = "not_steady"
     OVERSUBSCRIBED = "oversubscribed"
     PHASES_INCONSISTENT = "phases_inconsistent"
+    THROTTLED = "throttled"
 
     @property
     def explanation(self) -> str:
@@ -36,8 +38,8 @@ class Flag(str, Enum):
 
 
 _EXPLANATIONS = {
-    Flag.CONTENDED: f"other processes took over {FOREIGN_LIMIT:.0%} of the cores while it was measured; "
-    "quiet the machine and measure again",
+    Flag.CONTENDED: f"other processes took over {FOREIGN_LIMIT:.0%} of the cores, or computed on its GPUs, while it "
+    "was measured; quiet the machine and measure again",
     Flag.DRIFTING: f"the first and last third of the steps differ by over {DRIFT_LIMIT:.0%}; "
     "look for heating, throttling or a growing process, or warm up longer",
     Flag.NOISY: "a cap or budget ended it before the interval of the mean step reached its target; "
@@ -47,6 +49,8 @@ _EXPLANATIONS = {
     "training scales",
     Flag.PHASES_INCONSISTENT: f"the phases of a step do not add up to it within {PHASE_LIMIT:.0%}; "
     "do not rely on the phases",
+    Flag.THROTTLED: "a GPU lowered its clocks for heat or power while it was measured; look at cooling and power, and "
+    "measure again",
 }
 
 
@@ -71,7 +75,26 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
     foreign = foreign_share(record.ranks)
     if foreign is not None and foreign > FOREIGN_LIMIT:
         flags.add(Flag.CONTENDED)
+    if _shared_gpus(record):
+        flags.add(Flag.CONTENDED)
+    if _throttled(record):
+        flags.add(Flag.THROTTLED)
     return flags
+
+
+def _throttled(record: LaunchRecord) -> bool:
+    """Whether the driver gave a reason at any reading, or between batches."""
+    read = record.telemetry is not None and any(use.throttle_reasons for use in record.telemetry.gpus)
+    return read or any(rank.signals is not None and rank.signals.throttle_reasons for rank in record.ranks)
+
+
+def _shared_gpus(record: LaunchRecord) -> bool:
+    """Whether more processes computed on a GPU than ranks of ours. Counted, not looked up: in a container the driver
+    may give the host's process numbers, or none."""
+    if record.telemetry is None:
+        return False
+    ours = Counter((rank.device.uuid or "").removeprefix("GPU-") for rank in record.ranks)
+    return any((use.processes_peak or 0) > ours[use.uuid.removeprefix("GPU-")] > 0 for use in record.telemetry.gpus)
 
 
 def foreign_shares(ranks: Sequence[RankRecord]) -> list[float] | None:

@@ -8,17 +8,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torchscale.analysis.bubble import Bubble, bubble
+from torchscale.analysis.ceilings import (
+    CeilingSummary,
+    CollectivesSummary,
+    HardwareSummary,
+    MemorySummary,
+    hardware_for,
+    summarize_collectives,
+    summarize_hardware,
+    summarize_memory,
+)
 from torchscale.analysis.decomposition import Decomposition, Parts, decompose, launch_parts
 from torchscale.analysis.diagnosis import diagnose
 from torchscale.analysis.flags import Flag, launch_flags
 from torchscale.analysis.launch_signals import launch_signals
 from torchscale.analysis.launches import batch_step_seconds, measured_steps, samples_per_second, startup_seconds
+from torchscale.analysis.roofline import Compute, StepTimes, compute_figures, find_peak
 from torchscale.analysis.scaling import Efficiency, efficiencies
 from torchscale.analysis.stats import lag1_autocorrelation, relative_half_width
+from torchscale.analysis.telemetry import joules
+from torchscale.schema.ceilings import Hardware
 from torchscale.schema.cell import Cell
+from torchscale.schema.collectives import CollectivesCell
 from torchscale.schema.finding import Diagnosis
-from torchscale.schema.record import Digest, LaunchRecord, State, StopRule
+from torchscale.schema.hardware import HardwareCell
+from torchscale.schema.memory import MemoryCell
+from torchscale.schema.record import Digest, FlopCount, LaunchRecord, State, StopRule
 from torchscale.schema.run import CellRun, Run
+from torchscale.schema.telemetry import Telemetry
 
 _WORST_FIRST = (
     State.CRASHED,
@@ -28,6 +45,7 @@ _WORST_FIRST = (
     State.INVALID,
     State.INCOMPLETE,
     State.INTERRUPTED,
+    State.SKIPPED,
 )
 
 
@@ -71,6 +89,10 @@ class Figures:
         bubble: Of a pipeline, as measured and as its schedule makes unavoidable.
         compile_seconds: What torch's compiler took, the slowest rank's, mean over launches; ``None`` where nothing is
             compiled.
+        device: Rank 0's, by name.
+        flops: Of the model.
+        joules_per_step, samples_per_joule: Of all GPUs, mean over launches; ``None`` where the driver does not say.
+        telemetry: Of the first launch.
     """
 
     samples_per_second: float
@@ -95,13 +117,19 @@ class Figures:
     parts: Parts | None = None
     bubble: Bubble | None = None
     compile_seconds: float | None = None
+    device: str = ""
+    flops: FlopCount | None = None
+    joules_per_step: float | None = None
+    samples_per_joule: float | None = None
+    telemetry: Telemetry | None = None
 
 
 @dataclass(frozen=True)
 class CellSummary:
     """A planned cell and what came of it. ``figures`` is ``None`` unless the state is ``ok``.
 
-    ``decomposition`` needs a measured smaller count of its series, ``diagnosis`` the always-on signals of a launch.
+    ``decomposition`` needs a measured smaller count of its series, ``diagnosis`` the always-on signals of a launch,
+    ``compute`` a model whose operations can be counted.
     """
 
     cell: Cell
@@ -113,14 +141,32 @@ class CellSummary:
     efficiency: Efficiency | None = None
     decomposition: Decomposition | None = None
     diagnosis: Diagnosis | None = None
+    compute: Compute | None = None
+
+
+AnySummary = CellSummary | CeilingSummary
+"""What came of a cell of any kind."""
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A whole run: its cells in plan order, with efficiencies."""
+    """A whole run: its training cells in plan order, with efficiencies, and what was measured of the machine."""
 
     run: Run
     cells: tuple[CellSummary, ...]
+    collectives: tuple[CollectivesSummary, ...] = ()
+    hardware: tuple[HardwareSummary, ...] = ()
+    memory: tuple[MemorySummary, ...] = ()
+
+    @property
+    def machine(self) -> tuple[CeilingSummary, ...]:
+        """The cells that measured the machine itself."""
+        return (*self.hardware, *self.collectives, *self.memory)
+
+    @property
+    def everything(self) -> tuple[AnySummary, ...]:
+        """Cells of every kind: the machine's before those of training."""
+        return (*self.machine, *self.cells)
 
     @property
     def measured(self) -> tuple[CellSummary, ...]:
@@ -131,7 +177,9 @@ class RunSummary:
 def summarize(run: Run) -> RunSummary:
     """Summaries of every cell; efficiency needs the whole run, since it compares within a series."""
     repeats = run.experiment.config.benchmark.repeats
-    cells = [summarize_cell(cell_run, repeats) for cell_run in run.cells]
+    everything = [summarize_any(cell_run, repeats, run) for cell_run in run.cells]
+    cells = [summary for summary in everything if isinstance(summary, CellSummary)]
+    hardware = tuple(summary for summary in everything if isinstance(summary, HardwareSummary))
     measured = [
         (cell.cell, cell.figures.launch_samples_per_second, cell.flags) for cell in cells if cell.figures is not None
     ]
@@ -139,31 +187,81 @@ def summarize(run: Run) -> RunSummary:
     return RunSummary(
         run,
         tuple(
-            replace(cell, efficiency=found.get(cell.cell.id), decomposition=lost.get(cell.cell.id)) for cell in cells
+            replace(
+                cell,
+                efficiency=found.get(cell.cell.id),
+                decomposition=lost.get(cell.cell.id),
+                compute=_compute(cell, hardware, run.experiment.config.hardware),
+            )
+            for cell in cells
         ),
+        tuple(summary for summary in everything if isinstance(summary, CollectivesSummary)),
+        hardware,
+        tuple(summary for summary in everything if isinstance(summary, MemorySummary)),
     )
 
 
+def summarize_any(cell_run: CellRun, repeats: int | None = None, run: Run | None = None) -> AnySummary:
+    """One cell of any kind. ``run`` is the whole it belongs to, where that is at hand."""
+    cell = cell_run.planned.cell
+    if isinstance(cell, CollectivesCell):
+        return summarize_collectives(cell_run, cell, _outcome(cell_run, repeats), run)
+    if isinstance(cell, HardwareCell):
+        return summarize_hardware(cell_run, cell, _outcome(cell_run, repeats))
+    if isinstance(cell, MemoryCell):
+        return summarize_memory(cell_run, cell, _outcome(cell_run, repeats))
+    return summarize_cell(cell_run, repeats)
+
+
 def summarize_cell(cell_run: CellRun, repeats: int | None = None) -> CellSummary:
-    """One cell: its state, and its figures if every launch is ``ok`` and, where given, all ``repeats`` are there."""
-    planned, launches = cell_run.planned, cell_run.launches
-    cell = planned.cell
-    if not launches:
-        if planned.skip_reason is not None:
-            return CellSummary(cell, State.SKIPPED, planned.skip_reason, 0)
-        return CellSummary(cell, State.INCOMPLETE, "not run yet", 0)
-    for state in _WORST_FIRST:
-        for record in launches:
-            if record.state is state:
-                which = f"launch {record.launch + 1}: " if len(launches) > 1 else ""
-                return CellSummary(cell, state, which + record.reason, len(launches))
-    if repeats is not None and len(launches) < repeats:
-        return CellSummary(cell, State.INCOMPLETE, f"{len(launches)} of {repeats} launches done", len(launches))
+    """One training cell: its state, and its figures if every launch is ``ok`` and, where given, all ``repeats`` are
+    there."""
+    cell, launches = cell_run.planned.cell, cell_run.launches
+    assert isinstance(cell, Cell)  # noqa: S101 - the caller looked; this tells the type checker
+    state, reason = _outcome(cell_run, repeats)
+    if state is not State.OK:
+        return CellSummary(cell, state, reason, len(launches))
     if any(len(record.ranks) != cell.world_size or record.steps is None for record in launches):
         return CellSummary(cell, State.INCOMPLETE, "a record lacks the steps of some ranks", len(launches))
     flags = sorted({flag for record in launches for flag in launch_flags(record, cell.measurement)})
     figures = _figures(cell, launches)
     return CellSummary(cell, State.OK, "", len(launches), figures, tuple(flags), diagnosis=_diagnosis(cell, launches))
+
+
+def _outcome(cell_run: CellRun, repeats: int | None) -> tuple[State, str]:
+    """The cell's state, and a reason unless it is ``ok``: the worst of its launches'."""
+    planned, launches = cell_run.planned, cell_run.launches
+    if not launches:
+        skipped = planned.skip_reason
+        return (State.SKIPPED, skipped) if skipped is not None else (State.INCOMPLETE, "not run yet")
+    for state in _WORST_FIRST:
+        for record in launches:
+            if record.state is state:
+                which = f"launch {record.launch + 1}: " if len(launches) > 1 else ""
+                return state, which + record.reason
+    if repeats is not None and len(launches) < repeats:
+        return State.INCOMPLETE, f"{len(launches)} of {repeats} launches done"
+    return State.OK, ""
+
+
+def _compute(summary: CellSummary, measured: Sequence[HardwareSummary], declared: Hardware) -> Compute | None:
+    """The cell against its device's ceilings; ``None`` where its operations were not counted."""
+    figures = summary.figures
+    if figures is None or figures.flops is None:
+        return None
+    hardware = hardware_for(summary.cell.world_size, measured)
+    ceilings = None if hardware is None else hardware.figures
+    phases = figures.phases
+    times = StepTimes(
+        step=summary.cell.global_batch_size / figures.samples_per_second,
+        data_wait=phases.data_wait,
+        passes=phases.forward + phases.backward,
+        optimizer=phases.optimizer,
+        sync=phases.sync,
+    )
+    peak = find_peak(summary.cell.precision, figures.device, declared.peak_flops, ceilings)
+    count = None if hardware is None else hardware.cell.world_size
+    return compute_figures(summary.cell, figures.flops, times, peak=peak, hardware=ceilings, hardware_count=count)
 
 
 def _decompositions(cells: Sequence[CellSummary]) -> dict[str, Decomposition]:
@@ -206,6 +304,9 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
     peaks = [peak for record in launches for rank in record.ranks if (peak := rank.memory.peak_bytes) is not None]
     tokens = first.ranks[0].tokens_per_step
     phases = _phases(launches)
+    totals = [(joules(record.telemetry), measured_steps(record)) for record in launches]
+    energies = [total / steps for total, steps in totals if total is not None]
+    energy = statistics.fmean(energies) if len(energies) == len(launches) else None
     return Figures(
         samples_per_second=rate,
         samples_per_second_per_device=rate / cell.world_size,
@@ -229,6 +330,11 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
         parts=launch_parts(launches),
         bubble=bubble(cell, idle=phases.bubble, forward=phases.forward, backward=phases.backward),
         compile_seconds=_compile_seconds(launches),
+        device=first.ranks[0].device.name,
+        flops=next((rank.flops for record in launches for rank in record.ranks if rank.flops is not None), None),
+        joules_per_step=energy,
+        samples_per_joule=None if not energy else cell.global_batch_size / energy,
+        telemetry=first.telemetry,
     )
 
 

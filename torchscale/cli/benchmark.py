@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from torchscale.analysis.results import RunSummary
+    from torchscale.cli.plan_view import Forecast
     from torchscale.launch.torchrun import StopRequest
     from torchscale.plan import Plan
     from torchscale.profiling import CellProfiler
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = Path("benchmark_config.yaml")
 RESULTS = Path("results")
+_PREDICTION_SECONDS = 60.0
+"""What predicting memory may take of a dry run; cells that it does not reach have no prediction."""
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Leftover arguments are overrides of config keys: ``--training.precision=bf16``."""
 
@@ -187,14 +190,15 @@ def _announce(experiment: Experiment, plan: Plan, machine: Machine, pending: int
     """What is about to happen, before the first long wait."""
     launches = len(plan.to_run) * experiment.benchmark.repeats
     skipped = len(plan.cells) - len(plan.to_run)
-    where = _device_words(plan, machine)
+    where = device_words(plan, machine)
     done = f", {launches - pending} done before" if pending < launches else ""
     left_out = f"; {skipped} skipped (see --dry-run)" if skipped else ""
     noun = "launch" if launches == 1 else "launches"
     note(f"{experiment.experiment_name}: {len(plan.to_run)} cells, {launches} {noun}{done}{left_out}, on {where}")
 
 
-def _device_words(plan: Plan, machine: Machine) -> str:
+def device_words(plan: Plan, machine: Machine) -> str:
+    """``2 × NVIDIA H200``, or what of the CPU."""
     if plan.device == "cuda":
         names = sorted({info.name for info in machine.environment.devices})
         return f"{len(plan.device_indices)} × {', '.join(names)}"
@@ -206,9 +210,26 @@ def _show_plan(experiment: Experiment, plan: Plan, machine: Machine, folder: Pat
     from torchscale.cli.plan_view import plan_json, print_plan  # noqa: PLC0415 - `--help` does not need it
 
     if as_json:
-        typer.echo(plan_json(plan))
+        typer.echo(plan_json(plan, _predicted(plan, machine)))
         return
-    print_plan(plan, where=_device_words(plan, machine), folder=folder, repeats=experiment.benchmark.repeats)
+    predicted = _predicted(plan, machine)
+    print_plan(
+        plan, where=device_words(plan, machine), folder=folder, settings=experiment.benchmark, forecast=predicted
+    )
+
+
+def _predicted(plan: Plan, machine: Machine) -> Forecast:
+    """What the plan's training cells are predicted to take of a device, and what a device has."""
+    from torchscale.cli.plan_view import Forecast  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.launch.prediction import predict_cells  # noqa: PLC0415
+
+    with status("Predicting memory"):
+        predicted = predict_cells(plan.training, timeout_seconds=_PREDICTION_SECONDS)
+    sizes = [info.memory_bytes for info in machine.environment.devices if info.index in plan.device_indices]
+    known = [size for size in sizes if size is not None]
+    if plan.device == "cpu":
+        known = [machine.environment.memory_bytes] if machine.environment.memory_bytes is not None else []
+    return Forecast(predicted, min(known, default=None), shared=plan.device == "cpu")
 
 
 def _show_results(summary: RunSummary, folder: Path, *, as_json: bool) -> None:
@@ -227,7 +248,7 @@ def _exit_code(summary: RunSummary, stop: StopRequest) -> ExitCode:
 
     if stop.asked:
         return ExitCode.INTERRUPTED
-    fine = all(cell.state in (State.OK, State.SKIPPED) for cell in summary.cells)
+    fine = all(cell.state in (State.OK, State.SKIPPED) for cell in summary.everything)
     return ExitCode.OK if fine else ExitCode.FAILED
 
 

@@ -11,15 +11,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from torchscale.analysis.results import CellSummary
+from torchscale.analysis.results import AnySummary, CellSummary
 from torchscale.catalog.models import model_title
 from torchscale.cli.output import detail, is_quiet, message_console
 from torchscale.profiling import Profile
+from torchscale.report.ceiling_words import ceiling_outcome
 from torchscale.report.profile_words import stall_line
 from torchscale.schema.cell import Cell, DeviceKind
 from torchscale.schema.progress import Progress as LaunchProgress
 from torchscale.schema.record import LaunchRecord, State
 from torchscale.schema.strategy import strategy_label
+from torchscale.schema.task import AnyCell
 from torchscale.sweep import Listener
 from torchscale.units import format_percent, format_rate, format_seconds
 
@@ -50,13 +52,13 @@ def make_listener(device: DeviceKind, total: int, repeats: int) -> Iterator[List
 class _Silent:
     """Says nothing."""
 
-    def launch_started(self, cell: Cell, launch: int) -> None:
+    def launch_started(self, cell: AnyCell, launch: int) -> None:
         """Nothing."""
 
     def launch_progress(self, progress: LaunchProgress) -> None:
         """Nothing."""
 
-    def launch_finished(self, cell: Cell, record: LaunchRecord, summary: CellSummary) -> None:
+    def launch_finished(self, cell: AnyCell, record: LaunchRecord, summary: AnySummary) -> None:
         """Nothing."""
 
     def profile_started(self, cell: Cell) -> None:
@@ -73,7 +75,7 @@ class _Plain(_Silent):
         self._device, self._total, self._repeats, self._console = device, total, repeats, console
         self._done = 0
 
-    def launch_finished(self, cell: Cell, record: LaunchRecord, summary: CellSummary) -> None:
+    def launch_finished(self, cell: AnyCell, record: LaunchRecord, summary: AnySummary) -> None:
         """The line."""
         self._done += 1
         detail(shlex.join(record.command))
@@ -104,7 +106,7 @@ class _Live(_Plain):
         self._running = ""
         self._started = time.monotonic()
 
-    def launch_started(self, cell: Cell, launch: int) -> None:
+    def launch_started(self, cell: AnyCell, launch: int) -> None:
         """Say what runs now and, once launches have ended, how long the rest may take."""
         self._running = running_words(cell, self._device, launch, self._repeats)
         left = ""
@@ -115,12 +117,12 @@ class _Live(_Plain):
 
     def launch_progress(self, progress: LaunchProgress) -> None:
         """Phase and throughput so far."""
-        so_far: str = progress.phase
+        so_far: str = progress.detail or progress.phase
         if progress.samples_per_second is not None:
             so_far += f", {format_rate(progress.samples_per_second)} samples/s"
         self._bar.update(self._task, description=escape(f"{self._running} … {so_far}"))
 
-    def launch_finished(self, cell: Cell, record: LaunchRecord, summary: CellSummary) -> None:
+    def launch_finished(self, cell: AnyCell, record: LaunchRecord, summary: AnySummary) -> None:
         """The line of the launch that ended, and one more on the bar."""
         super().launch_finished(cell, record, summary)
         self._bar.update(self._task, advance=1)
@@ -131,10 +133,12 @@ class _Live(_Plain):
         self._bar.update(self._task, description=escape(self._running), left="")
 
 
-def running_words(cell: Cell, device: DeviceKind, launch: int, repeats: int) -> str:
+def running_words(cell: AnyCell, device: DeviceKind, launch: int, repeats: int) -> str:
     """``Running ResNet-50 on 4 GPUs (batch 128, bf16, launch 2 of 3)``."""
     noun = "GPU" if device == "cuda" else "CPU rank"
     devices = f"{cell.world_size} {noun}{'s' * (cell.world_size != 1)}"
+    if not isinstance(cell, Cell):
+        return f"Running {cell.title} on {devices}"
     facts = [f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"]
     facts += [cell.precision] if cell.precision != "fp32" else []
     label = strategy_label(cell.strategy)
@@ -143,8 +147,10 @@ def running_words(cell: Cell, device: DeviceKind, launch: int, repeats: int) -> 
     return f"Running {model_title(cell.model)} on {devices} ({', '.join(facts)})"
 
 
-def outcome_words(record: LaunchRecord, summary: CellSummary) -> str:
+def outcome_words(record: LaunchRecord, summary: AnySummary) -> str:
     """``1,450 samples/s, 220 ms/step ±0.6 %`` with the names of its flags, or the state and its reason."""
+    if not isinstance(summary, CellSummary):
+        return ceiling_outcome(summary)
     if record.state is not State.OK or summary.figures is None:
         return f"{record.state.value}: {record.reason}"
     figures = summary.figures

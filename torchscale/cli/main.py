@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from torchscale import __version__
-from torchscale.cli import benchmark, catalog, config, init, profile, report, validate
+from torchscale.cli import benchmark, catalog, comm, config, hardware, init, memory, profile, report, validate
 from torchscale.cli.output import configure_output, print_error
 from torchscale.errors import ExitCode, TorchscaleError
 
@@ -53,6 +53,9 @@ def global_options(
 
 app.command("validate")(validate.validate)
 app.command("benchmark", context_settings=benchmark.CONTEXT_SETTINGS)(benchmark.benchmark)
+app.command("comm", context_settings=benchmark.CONTEXT_SETTINGS)(comm.comm)
+app.command("hardware", context_settings=benchmark.CONTEXT_SETTINGS)(hardware.hardware)
+app.command("memory", context_settings=benchmark.CONTEXT_SETTINGS)(memory.memory)
 app.add_typer(profile.app, name="profile")
 app.add_typer(report.app, name="report")
 app.command("init")(init.init)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torchscale.profiling import Choice, Profile
     from torchscale.schema.cell import Cell
     from torchscale.schema.config import Experiment
+    from torchscale.schema.experiment import ExperimentFile
 
 PROFILES = Path("profiles")
 _COMMAND_KEY = "torchscale.command"
@@ -244,11 +245,19 @@ def _profile_workload(
     profiler = CellProfiler(plan, choice, Target(target.value), seconds, max_steps, limits, settings.env)
     adopt_orphans()
     with locked_folder(directory), stop_on_signals() as stop:
-        folder = RunFolder.join(directory, experiment_file(experiment, plan, machine), cell)
+        folder = RunFolder.join(directory, _unmeasured(experiment_file(experiment, plan, machine), cell))
         note(f"Recording {cell.model} on {cell.world_size} ranks with {choice.tool.value}")
         found = profiler.profile(cell, folder.begin_profile(cell), stop, lambda _: None)
         _leave_if_interrupted(stop)
         return found
+
+
+def _unmeasured(experiment: ExperimentFile, cell: Cell) -> ExperimentFile:
+    """With this cell alone, as one that is not measured."""
+    from torchscale.schema.experiment import PlannedCell  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.store import PROFILED_ONLY  # noqa: PLC0415
+
+    return experiment.model_copy(update={"plan": (PlannedCell(cell=cell, skip_reason=PROFILED_ONLY),)})
 
 
 def _one_cell(plan: Plan) -> Cell:
@@ -258,15 +267,15 @@ def _one_cell(plan: Plan) -> Cell:
         UsageError: it holds several workloads.
         MachineError: this machine cannot run it.
     """
-    if not plan.to_run:
-        raise MachineError(f"this machine cannot run {plan.cells[0].cell.id}: {plan.cells[0].skip_reason}")
-    if len({cell.series for cell in plan.to_run}) > 1:
-        names = ", ".join(cell.id for cell in plan.to_run[:6])
+    if not plan.training:
+        raise MachineError(f"nothing to train here; {plan.cells[0].cell.id}: {plan.cells[0].skip_reason}")
+    if len({cell.series for cell in plan.training}) > 1:
+        names = ", ".join(cell.id for cell in plan.training[:6])
         raise UsageError(
             f"the config describes several workloads ({names} …)",
             hint="choose one with --model and --batch-size, or profile during a benchmark: profiling.enabled: true",
         )
-    return max(plan.to_run, key=lambda cell: cell.world_size)
+    return max(plan.training, key=lambda cell: cell.world_size)
 
 
 def _profile_program(

@@ -16,8 +16,13 @@ from pydantic import BaseModel, ValidationError
 
 from torchscale.analysis.launch_signals import digest_signals
 from torchscale.analysis.stats import digest
+from torchscale.analysis.telemetry import digest_telemetry
+from torchscale.launch.nccl_log import read_nccl_log
 from torchscale.launch.process import tail
-from torchscale.schema.cell import LaunchTask
+from torchscale.launch.telemetry import read_readings
+from torchscale.schema.collectives import CollectivesCell, CollectivesRank
+from torchscale.schema.hardware import HardwareRank
+from torchscale.schema.memory import MemoryRank
 from torchscale.schema.record import (
     EpochSample,
     FailureKind,
@@ -29,6 +34,9 @@ from torchscale.schema.record import (
     StepDigest,
     StepSample,
 )
+from torchscale.schema.task import LaunchTask
+from torchscale.schema.telemetry import Telemetry
+from torchscale.units import format_bytes
 
 _LOG_TAIL_CHARACTERS = 6000
 _TORCHRUN_FAILURE = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d+)")
@@ -40,6 +48,13 @@ another cause are they one."""
 _UNCAUGHT_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 
 M = TypeVar("M", bound=BaseModel)
+AnyRank = RankRecord | CollectivesRank | HardwareRank | MemoryRank
+_RANK_RECORDS: dict[str, type[AnyRank]] = {
+    "training": RankRecord,
+    "collectives": CollectivesRank,
+    "hardware": HardwareRank,
+    "memory": MemoryRank,
+}
 
 
 class EndingKind(Enum):
@@ -75,7 +90,7 @@ class Evidence:
 
     ending: Ending
     world_size: int
-    ranks: tuple[RankRecord, ...]
+    ranks: tuple[AnyRank, ...]
     failures: tuple[RankFailure, ...]
     exit_codes: dict[int, int]
     oom_kills: int
@@ -97,7 +112,7 @@ def collect_launch(
     evidence = Evidence(
         ending,
         task.cell.world_size,
-        tuple(_read_all(directory, "rank-*.json", RankRecord, task.cell.world_size)),
+        tuple(_read_all(directory, "rank-*.json", _RANK_RECORDS[task.cell.kind], task.cell.world_size)),
         read_failures(directory, task.cell.world_size),
         {int(rank): int(code) for rank, code in _TORCHRUN_FAILURE.findall(log)},
         oom_kills,
@@ -107,7 +122,8 @@ def collect_launch(
         reason += _where_ranks_were(directory, task.cell.world_size)
     if ending.survivors:
         reason += f"; could not be ended: {', '.join(ending.survivors)}"
-    group, per_rank, signals = _digests(directory, evidence.ranks)
+    trained = [rank for rank in evidence.ranks if isinstance(rank, RankRecord)]
+    group, per_rank, signals = _digests(directory, trained)
     if not task.log_step_times:
         for path in directory.glob("steps-rank-*.jsonl"):
             path.unlink()
@@ -119,7 +135,12 @@ def collect_launch(
         started_at=started_at,
         seconds=seconds,
         command=command,
-        ranks=evidence.ranks,
+        ranks=tuple(trained),
+        collectives=tuple(rank for rank in evidence.ranks if isinstance(rank, CollectivesRank)),
+        hardware=tuple(rank for rank in evidence.ranks if isinstance(rank, HardwareRank)),
+        memory=tuple(rank for rank in evidence.ranks if isinstance(rank, MemoryRank)),
+        telemetry=_telemetry(task, directory, trained),
+        nccl_log=read_nccl_log(directory) if isinstance(task.cell, CollectivesCell) else None,
         failures=evidence.failures,
         exit_code=ending.exit_code,
         steps=group,
@@ -128,6 +149,16 @@ def collect_launch(
         epochs=tuple(_read_lines(directory / "epochs.jsonl", EpochSample)),
         log_tail="" if state is State.OK else _log_tail(directory, log, task.cell.world_size),
     )
+
+
+def _telemetry(task: LaunchTask, directory: Path, ranks: Sequence[RankRecord]) -> Telemetry | None:
+    """What was read while every rank measured."""
+    readings, used = read_readings(directory)
+    starts = [rank.measured_from for rank in ranks if rank.measured_from is not None]
+    ends = [rank.measured_until for rank in ranks if rank.measured_until is not None]
+    if not starts or len(ends) < task.cell.world_size:
+        return None
+    return digest_telemetry(readings, max(starts), min(ends), gpus=task.gpu_uuids, sampler_cpu_seconds=used)
 
 
 def read_failures(directory: Path, world_size: int) -> tuple[RankFailure, ...]:
@@ -158,9 +189,13 @@ def classify(evidence: Evidence) -> tuple[State, str]:
     return _judge_failures(evidence)
 
 
-def _judge_records(ranks: Sequence[RankRecord]) -> tuple[State, str]:
+def _judge_records(ranks: Sequence[AnyRank]) -> tuple[State, str]:
     """Every rank has measured; are the figures to be trusted?"""
     for record in ranks:
+        if isinstance(record, CollectivesRank) and (wrong := _wrong_result(record)):
+            return State.INVALID, wrong
+        if not isinstance(record, RankRecord):
+            continue
         if not record.losses_finite:
             return State.INVALID, f"the loss of rank {record.rank} was not a finite number"
         if record.parameters_equal is False:
@@ -171,6 +206,19 @@ def _judge_records(ranks: Sequence[RankRecord]) -> tuple[State, str]:
         if not record.parameters_changed:
             return State.INVALID, "no parameter changed during warm-up: nothing was trained"
     return State.OK, ""
+
+
+def _wrong_result(record: CollectivesRank) -> str:
+    """The first wrong result of a rank; empty where all were right."""
+    for sample in record.samples:
+        if sample.wrong_elements:
+            what = f"{sample.operation} of {format_bytes(sample.payload_bytes)} in {sample.dtype}"
+            return f"{what}: {sample.wrong_elements:,} elements on rank {record.rank} were not what they must be"
+    for pair in record.pairs:
+        if pair.wrong_elements:
+            what = f"a message from rank {pair.source} to {pair.target}"
+            return f"{what}: {pair.wrong_elements:,} elements were not what was sent"
+    return ""
 
 
 def _judge_failures(evidence: Evidence) -> tuple[State, str]:

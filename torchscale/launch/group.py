@@ -16,6 +16,7 @@ from torchscale.errors import MachineError, OutputError
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.oom import OomKills
 from torchscale.launch.process import ManagedProcess, wait_until
+from torchscale.launch.telemetry import sampling
 from torchscale.launch.torchrun import (
     LaunchLimits,
     StopRequest,
@@ -24,9 +25,9 @@ from torchscale.launch.torchrun import (
     torchrun_command,
     worker_environment,
 )
-from torchscale.schema.cell import GroupItem, LaunchTask
 from torchscale.schema.progress import Progress
 from torchscale.schema.record import LaunchRecord, State
+from torchscale.schema.task import GroupItem, LaunchTask
 from torchscale.store import atomic_write_model, atomic_write_text
 
 _END_SECONDS = 20.0
@@ -90,7 +91,8 @@ class Group:
         def is_done() -> bool:
             return all(path.exists() for path in records)
 
-        kind, detail = Watch(directory, limits, stop, on_progress).wait(self._process, is_done)
+        with sampling(directory, task.telemetry_seconds, task.gpu_uuids):
+            kind, detail = Watch(directory, limits, stop, on_progress).wait(self._process, is_done)
         survivors: tuple[str, ...] = ()
         if not is_done():
             survivors = self._process.end(grace_seconds=0.0) if stop.at_once else self._process.end()

@@ -24,12 +24,12 @@ from torchscale.launch.torchrun import (
     torchrun_command,
     worker_environment,
 )
-from torchscale.schema.cell import LaunchTask
 from torchscale.schema.environment import redact_arguments
 from torchscale.schema.progress import Progress
 from torchscale.schema.record import State
 from torchscale.schema.record_request import RecordRequest
 from torchscale.schema.recording import RecordedRank, Recording
+from torchscale.schema.task import LaunchTask
 from torchscale.store import atomic_write_model
 
 OUTPUT_NAME = "recording"

@@ -19,9 +19,11 @@ from torchscale.errors import MachineError
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.oom import OomKills
 from torchscale.launch.process import POLL_SECONDS, ManagedProcess, inherited_environment
-from torchscale.schema.cell import LaunchTask
+from torchscale.launch.telemetry import sampling
+from torchscale.schema.collectives import CollectivesCell
 from torchscale.schema.progress import Progress
 from torchscale.schema.record import LaunchRecord
+from torchscale.schema.task import AnyCell, LaunchTask
 from torchscale.store import atomic_write_model
 
 _STACK_DUMP_SECONDS = 1.0
@@ -90,7 +92,8 @@ def run_launch(
     started_at = datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds")
     clock = time.monotonic()
     kills = OomKills()
-    ending = Watch(directory, limits, stop, on_progress).run(command, worker_environment(task, extra_env))
+    with sampling(directory, task.telemetry_seconds, task.gpu_uuids):
+        ending = Watch(directory, limits, stop, on_progress).run(command, worker_environment(task, extra_env))
     flatten_logs(directory)
     seconds = time.monotonic() - clock
     return collect_launch(
@@ -137,7 +140,21 @@ def worker_environment(task: LaunchTask, extra: Mapping[str, str]) -> dict[str, 
     if Path("/sys/class/net/lo").exists():
         # All ranks are on this machine; gloo would otherwise ask what the host name resolves to.
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    return {**environment, **extra}
+    return {**environment, **cell_environment(task.cell), **extra}
+
+
+def cell_environment(cell: AnyCell) -> dict[str, str]:
+    """Variables that a cell asks for: NCCL reads its own once in a process."""
+    if not isinstance(cell, CollectivesCell):
+        return {}
+    chosen = {"NCCL_ALGO": cell.algorithm, "NCCL_PROTO": cell.protocol}
+    # Channels and transports are logged while NCCL connects; TUNING adds a line to every call.
+    subsystems = "INIT,GRAPH,TUNING" if cell.logs_choices else "INIT,GRAPH"
+    return {
+        **{name: value for name, value in chosen.items() if value is not None},
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": subsystems,
+    }
 
 
 @dataclass(frozen=True)

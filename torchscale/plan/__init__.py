@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torchscale.errors import MachineError
+from torchscale.plan.ceilings import collectives_cells, hardware_cells, memory_cells
 from torchscale.plan.obstacles import Place, skip_reason
 from torchscale.plan.placement import bound_cores, ordered
 from torchscale.schema.cell import Cell, DeviceKind, Loader, Measurement
 from torchscale.schema.config import Experiment
 from torchscale.schema.experiment import PlannedCell
 from torchscale.schema.machine import Machine
+from torchscale.schema.task import AnyCell
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Plan:
         device_indices: Usable devices in order: GPU indices, or cores on CPU.
         threads_per_rank: CPU threads of every rank of every cell.
         numa_cores: Cores beside each device, by its index; empty where unknown or not asked for.
+        uuids: Of the GPUs, by index, where the driver tells.
     """
 
     cells: tuple[PlannedCell, ...]
@@ -32,11 +35,17 @@ class Plan:
     device_indices: tuple[int, ...]
     threads_per_rank: int
     numa_cores: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    uuids: Mapping[int, str] = field(default_factory=dict)
 
     @property
-    def to_run(self) -> tuple[Cell, ...]:
+    def to_run(self) -> tuple[AnyCell, ...]:
         """The cells that are not skipped."""
         return tuple(entry.cell for entry in self.cells if entry.skip_reason is None)
+
+    @property
+    def training(self) -> tuple[Cell, ...]:
+        """Those of them that train."""
+        return tuple(cell for cell in self.to_run if isinstance(cell, Cell))
 
     @property
     def hash(self) -> str:
@@ -48,6 +57,11 @@ class Plan:
         if self.device == "cpu":
             return ()
         return tuple(self.device_indices[rank % len(self.device_indices)] for rank in range(world_size))
+
+    def uuids_of(self, world_size: int) -> tuple[str, ...]:
+        """Of the GPUs that the ranks use, each once."""
+        indices = dict.fromkeys(self.device_indices_of(world_size))
+        return tuple(self.uuids[index] for index in indices if index in self.uuids)
 
     def is_oversubscribed(self, world_size: int) -> bool:
         """Whether ranks share devices, or cores on CPU."""
@@ -84,9 +98,12 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     counts = _world_sizes(experiment, len(indices))
     threads = _threads_per_rank(experiment, device, counts, indices, machine)
     place = Place(device, indices, threads, devices, experiment.launch.oversubscribe)
-    cells = tuple(PlannedCell(cell=cell, skip_reason=skip_reason(cell, place)) for cell in _expand(experiment, counts))
+    cells = tuple(
+        PlannedCell(cell=cell, skip_reason=skip_reason(cell, place)) for cell in _expand(experiment, device, counts)
+    )
     numa_cores = machine.cores_beside(devices) if experiment.launch.numa_binding else {}
-    return Plan(cells, device, indices, threads, numa_cores)
+    uuids = {info.index: info.uuid for info in devices if info.uuid is not None}
+    return Plan(cells, device, indices, threads, numa_cores, uuids)
 
 
 def _resolve_device(experiment: Experiment, machine: Machine) -> DeviceKind:
@@ -148,7 +165,18 @@ def _threads_per_rank(
     return max(1, len(cores) // largest)
 
 
-def _expand(experiment: Experiment, counts: tuple[int, ...]) -> list[Cell]:
+def _expand(experiment: Experiment, device: DeviceKind, counts: tuple[int, ...]) -> list[AnyCell]:
+    """The cells of every kind that is measured: the machine's ceilings before what is held against them."""
+    training = _training_cells(experiment, counts)
+    return [
+        *(hardware_cells(experiment, device, counts) if "hardware" in experiment.measure else ()),
+        *(collectives_cells(experiment, device, counts) if "collectives" in experiment.measure else ()),
+        *(memory_cells(experiment, training) if "memory" in experiment.measure else ()),
+        *(training if "training" in experiment.measure else ()),
+    ]
+
+
+def _training_cells(experiment: Experiment, counts: tuple[int, ...]) -> list[Cell]:
     training, model, measurement = experiment.training, experiment.model, _measurement(experiment)
     return [
         Cell(

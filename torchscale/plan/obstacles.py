@@ -8,7 +8,9 @@ from torchscale.catalog.models import MODELS, InputKind, find_model
 from torchscale.schema.cell import Cell, DeviceKind
 from torchscale.schema.degrees import Degrees
 from torchscale.schema.environment import DeviceInfo
+from torchscale.schema.memory import MemoryCell
 from torchscale.schema.strategy import Ddp, PipelineBase, is_sequence_parallel
+from torchscale.schema.task import AnyCell
 
 _MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
 _CUDA_ONLY = ("tf32", "fp8")
@@ -39,10 +41,15 @@ class Place:
         return len(self.indices) // self.threads if self.device == "cpu" else len(self.indices)
 
 
-def skip_reason(cell: Cell, place: Place) -> str | None:
+def skip_reason(cell: AnyCell, place: Place) -> str | None:
     """Why a cell cannot run, or ``None``."""
+    if isinstance(cell, MemoryCell):
+        return skip_reason(cell.training, place)
+    few = _too_few_devices(cell, place)
+    if not isinstance(cell, Cell):
+        return few or ("mps is one device" if place.device == "mps" and cell.world_size > 1 else None)
     return (
-        _too_few_devices(cell, place)
+        few
         or _strategy_obstacle(cell)
         or _compile_obstacle(cell)
         or _batch_obstacle(cell)
@@ -52,7 +59,7 @@ def skip_reason(cell: Cell, place: Place) -> str | None:
     )
 
 
-def _too_few_devices(cell: Cell, place: Place) -> str | None:
+def _too_few_devices(cell: AnyCell, place: Place) -> str | None:
     capacity, threads = place.capacity, place.threads
     if cell.world_size <= capacity or (place.oversubscribe and capacity > 0):
         return None

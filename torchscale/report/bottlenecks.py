@@ -200,7 +200,8 @@ def _finding_row(cell: CellSummary, finding: Finding) -> tuple[Value, ...]:
 def profile_section(summary: RunSummary) -> Section:
     """Each profiled cell: its figure, its causes, where its ranks' time went, its worst step as a picture."""
     blocks: list[Block] = []
-    profiled = [(cell, run.profile) for cell, run in zip(summary.cells, summary.run.cells, strict=True) if run.profile]
+    profiles = {run.planned.cell.id: run.profile for run in summary.run.cells if run.profile is not None}
+    profiled = [(cell, profiles[cell.cell.id]) for cell in summary.cells if cell.cell.id in profiles]
     for cell, analysis in profiled[:MAX_PROFILES]:
         title = f"{panel_title(cell.cell)}, {batch_words(cell.cell)}, {cell.cell.world_size} ranks"
         blocks += profile_blocks(analysis, title)

@@ -7,9 +7,18 @@ from collections.abc import Callable
 
 import yaml
 
+from torchscale.analysis.ceilings import CeilingSummary
 from torchscale.analysis.flags import Flag
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.report.bottlenecks import diagnosis_section, lost_time, profile_section
+from torchscale.report.ceiling_words import ceiling_outcome
+from torchscale.report.ceilings import (
+    collectives_section,
+    compute_section,
+    hardware_section,
+    memory_section,
+    telemetry_section,
+)
 from torchscale.report.charts import MAX_PANELS, distribution_charts, efficiency_charts, panel_count, throughput_charts
 from torchscale.report.document import (
     Block,
@@ -52,14 +61,19 @@ def build_document(summary: RunSummary) -> Document:
         diagnosis_section(summary),
         profile_section(summary),
         _step_times(summary),
+        compute_section(summary),
+        memory_section(summary),
+        telemetry_section(summary),
         data_section(summary),
+        hardware_section(summary),
+        collectives_section(summary),
         _cells(summary),
         _environment(summary),
         _method(summary),
         _reproduce(summary),
     )
     return Document(
-        title=f"Training scaling: {experiment.config.experiment_name}",
+        title=f"{'Training scaling' if summary.cells else 'Machine'}: {experiment.config.experiment_name}",
         subtitle=subtitle,
         verdict=verdict(summary),
         key_figures=key_figures(summary),
@@ -161,7 +175,11 @@ def _cells(summary: RunSummary) -> Section:
         Column("reason or warnings"),
     )
     table = Table("All cells", columns, tuple(_cell_row(cell) for cell in summary.cells), searchable=True)
-    blocks: list[Block] = [table]
+    blocks: list[Block] = [table] if summary.cells else []
+    if summary.machine:
+        rows = tuple(_machine_row(one) for one in summary.machine)
+        columns = (Column("measured"), Column("devices", True), Column("state"), Column("outcome", prose=True))
+        blocks.append(Table("Cells of the machine", columns, rows))
     used = sorted({flag for cell in summary.cells for flag in cell.flags})
     if used:
         blocks.append(Bullets(tuple(f"{flag.value}: {flag.explanation}." for flag in used)))
@@ -169,6 +187,16 @@ def _cells(summary: RunSummary) -> Section:
         blocks.append(Paragraph("Left out, because it could not be read:"))
         blocks.append(Bullets(tuple(shortened(problem) for problem in summary.run.problems)))
     return Section("Cells", "cells", tuple(blocks))
+
+
+def _machine_row(summary: CeilingSummary) -> tuple[Value, ...]:
+    cell = summary.cell
+    return (
+        Value(shortened(" ".join([cell.title, *cell.settings]))),
+        Value(str(cell.world_size), cell.world_size),
+        Value(summary.state.value, summary.state.value, _STATE_TONE.get(summary.state, Tone.BAD)),
+        Value(shortened(ceiling_outcome(summary) if summary.state is State.OK else summary.reason)),
+    )
 
 
 def _identity_columns(summary: RunSummary) -> tuple[Column, ...]:
@@ -268,7 +296,9 @@ def _method(summary: RunSummary) -> Section:
         "an exchange came last to it. Each rank's own compute is timed in windows without synchronisation, before and "
         "after the measured steps; they count in no throughput.",
         "Profiles are launches of their own; nothing that a profiler slows feeds another figure.",
-        "Not measured by this version: FLOPs and MFU, power and temperature.",
+        "Operations are counted on torch's meta device: a multiply-add is two, attention the products it consists of. "
+        "MFU = the model's operations ÷ (step time × peak of the dtype).",
+        "Telemetry is read by a process of its own, beside the ranks.",
     ]
     if any(Flag.CONTENDED in cell.flags for cell in summary.cells):
         items.append("Contended cells shared their cores with other work; measure them again on a quiet machine.")

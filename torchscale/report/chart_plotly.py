@@ -114,7 +114,10 @@ def _layout(chart: Chart) -> Figure:
     if chart.x_ticks:
         ticks = {"tickvals": chart.x_ticks, "range": [0, max(chart.x_ticks) * 1.08]}
         layout["xaxis"] = {"title": {"text": _escape(chart.x_label)}, **ticks}
-    if chart.y_from_zero:
+    if chart.log:
+        layout["xaxis"] = {"title": {"text": _escape(chart.x_label)}, "type": "log", "tickformat": "~s"}
+        layout["yaxis"] = {"title": {"text": _escape(chart.y_label)}, "type": "log", "tickformat": "~g"}
+    elif chart.y_from_zero:
         layout["yaxis"] = {"title": {"text": _escape(chart.y_label)}, "rangemode": "tozero"}
     return layout
 

@@ -98,7 +98,10 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
     if chart.x_ticks:
         axes.set_xlim(0, max(chart.x_ticks) * 1.08)
         axes.set_xticks(chart.x_ticks, [f"{tick:g}" for tick in chart.x_ticks])
-    if chart.y_from_zero:
+    if chart.log:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    elif chart.y_from_zero:
         axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     if any(not series.reference for series in chart.series):

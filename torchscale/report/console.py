@@ -10,6 +10,7 @@ from rich.table import Table
 
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
+from torchscale.report.ceiling_words import ceiling_outcome
 from torchscale.report.profile_words import finding_text
 from torchscale.report.words import batch_words, panel_title
 from torchscale.schema.record import State
@@ -25,19 +26,34 @@ def print_results(summary: RunSummary, console: Console) -> None:
     """One row a cell that was to run, then what was skipped, what failed and what the flags mean, each once."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("model", overflow="fold")
+    with_mfu = any(cell.compute is not None and cell.compute.mfu is not None for cell in summary.cells)
     for heading in ("batch", "devices", "samples/s", "step", "±95 %", "efficiency", "memory"):
         table.add_column(heading, justify="right", no_wrap=True)
+    if with_mfu:
+        table.add_column("MFU", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     for cell in summary.cells:
         if cell.state is not State.SKIPPED:
-            table.add_row(*_row(cell))
+            table.add_row(*_row(cell, with_mfu=with_mfu))
     if table.row_count:
         console.print()
         console.print(table)
         console.print()
-    lines = [*_bottleneck_lines(summary), *_skipped_lines(summary), *_failed_lines(summary), *_flag_lines(summary)]
+    lines = [
+        *_machine_lines(summary),
+        *_bottleneck_lines(summary),
+        *_skipped_lines(summary),
+        *_failed_lines(summary),
+        *_flag_lines(summary),
+    ]
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _machine_lines(summary: RunSummary) -> list[str]:
+    """A line for each cell that measured the machine."""
+    shown = [one for one in summary.machine if one.state is not State.SKIPPED]
+    return [f"{one.cell.title}, n={one.cell.world_size}: {ceiling_outcome(one)}" for one in shown]
 
 
 def _bottleneck_lines(summary: RunSummary) -> list[str]:
@@ -57,13 +73,13 @@ def _bottleneck_lines(summary: RunSummary) -> list[str]:
 
 
 def _skipped_lines(summary: RunSummary) -> list[str]:
-    reasons = Counter(cell.reason for cell in summary.cells if cell.state is State.SKIPPED)
+    reasons = Counter(cell.reason for cell in summary.everything if cell.state is State.SKIPPED)
     return [f"skipped {count} cell{'s' * (count > 1)}: {reason}" for reason, count in reasons.items()]
 
 
 def _failed_lines(summary: RunSummary) -> list[str]:
     fine = (State.OK, State.SKIPPED)
-    failed = [f"{cell.state.value}: {cell.cell.id}: {cell.reason}" for cell in summary.cells if cell.state not in fine]
+    failed = [f"{one.state.value}: {one.cell.id}: {one.reason}" for one in summary.everything if one.state not in fine]
     return failed + [f"left out: {problem}" for problem in summary.run.problems]
 
 
@@ -73,7 +89,7 @@ def _flag_lines(summary: RunSummary) -> list[str]:
     return ["* carries a warning, or rests on a cell that does:", *lines] if lines else []
 
 
-def _row(summary: CellSummary) -> list[str]:
+def _row(summary: CellSummary, *, with_mfu: bool) -> list[str]:
     cell, figures = summary.cell, summary.figures
     label = strategy_label(cell.strategy)
     settings: list[str] = [cell.precision] if cell.precision != "fp32" else []
@@ -83,7 +99,7 @@ def _row(summary: CellSummary) -> list[str]:
     style = _STATE_STYLE.get(summary.state, "red")
     head = [escape(title), batch, str(cell.world_size)]
     if figures is None:
-        return [*head, "–", "–", "–", "–", "–", f"[{style}]{summary.state.value}[/{style}]"]
+        return [*head, *["–"] * (5 + with_mfu), f"[{style}]{summary.state.value}[/{style}]"]
     mark = "[yellow]*[/yellow]" if summary.flags else ""
     half_width = figures.run_half_width if figures.run_half_width is not None else figures.half_width
     return [
@@ -93,8 +109,14 @@ def _row(summary: CellSummary) -> list[str]:
         "–" if half_width is None else format_percent(half_width),
         _efficiency(summary),
         "–" if figures.peak_memory_bytes is None else format_bytes(figures.peak_memory_bytes),
+        *([_utilization(summary)] if with_mfu else []),
         f"[{style}]{summary.state.value}[/{style}]{mark}",
     ]
+
+
+def _utilization(summary: CellSummary) -> str:
+    mfu = None if summary.compute is None else summary.compute.mfu
+    return "–" if mfu is None else format_percent(mfu)
 
 
 def _efficiency(summary: CellSummary) -> str:

@@ -99,6 +99,7 @@ class Chart:
         x_ticks: Where only some x exist (device counts); empty for a continuous axis.
         markers: Whether points are marked.
         y_from_zero: Whether the y axis starts at 0.
+        log: Whether both axes are logarithmic.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Chart:
     x_ticks: tuple[float, ...] = ()
     markers: bool = True
     y_from_zero: bool = True
+    log: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import asdict
 
-from torchscale.analysis.results import CellSummary, Figures, RunSummary
+from torchscale.analysis.ceilings import CeilingSummary
+from torchscale.analysis.results import AnySummary, CellSummary, Figures, RunSummary
+from torchscale.report.ceiling_export import ceiling_content
 from torchscale.schema.strategy import strategy_label
 
 Value = str | int | float | bool | None
@@ -15,8 +18,9 @@ Value = str | int | float | bool | None
 def summary_csv(summary: RunSummary) -> str:
     """One row a cell; an empty field was not measured."""
     output = io.StringIO()
-    rows = [_row(cell) for cell in summary.cells]
-    writer = csv.DictWriter(output, list(rows[0]) if rows else ["cell_id"], lineterminator="\n")
+    rows = [_row(cell) if isinstance(cell, CellSummary) else _machine_row(cell) for cell in _in_plan_order(summary)]
+    names = max(rows, key=len, default={"cell_id": None})  # a training cell's has every column
+    writer = csv.DictWriter(output, list(names), restval="", lineterminator="\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({key: _csv_value(value) for key, value in row.items()})
@@ -34,6 +38,7 @@ def summary_json(summary: RunSummary) -> str:
         "environment": experiment.environment.model_dump(mode="json"),
         "problems": list(summary.run.problems),
         "cells": [_cell_json(cell) for cell in summary.cells],
+        "machine": [ceiling_content(one) for one in summary.machine],
     }
     return json.dumps(content, indent=1, ensure_ascii=False)
 
@@ -44,12 +49,15 @@ def _cell_json(cell: CellSummary) -> dict[str, object]:
         figures = {
             key: value
             for key, value in vars(cell.figures).items()
-            if key not in ("steps", "phases", "stop_rule", "parts", "bubble")
+            if key not in ("steps", "phases", "stop_rule", "parts", "bubble", "flops", "telemetry")
         }
         figures["stop_rule"] = cell.figures.stop_rule.value
         figures["phases"] = vars(cell.figures.phases)
         figures["parts"] = None if cell.figures.parts is None else vars(cell.figures.parts)
         figures["bubble"] = None if cell.figures.bubble is None else vars(cell.figures.bubble)
+        for name in ("flops", "telemetry"):
+            found = getattr(cell.figures, name)
+            figures[name] = None if found is None else found.model_dump(mode="json")
         figures["steps"] = cell.figures.steps.model_dump()
     efficiency = cell.efficiency
     return {
@@ -60,6 +68,7 @@ def _cell_json(cell: CellSummary) -> dict[str, object]:
         "launches": cell.launches,
         "flags": [flag.value for flag in cell.flags],
         "figures": figures,
+        "compute": None if cell.compute is None else asdict(cell.compute),
         "decomposition": None if cell.decomposition is None else vars(cell.decomposition),
         "diagnosis": None if cell.diagnosis is None else cell.diagnosis.model_dump(mode="json"),
         "efficiency": None
@@ -70,6 +79,24 @@ def _cell_json(cell: CellSummary) -> dict[str, object]:
             "interval": efficiency.interval,
             "flags": [flag.value for flag in efficiency.flags],
         },
+    }
+
+
+def _in_plan_order(summary: RunSummary) -> list[AnySummary]:
+    """Cells of every kind as they stand in the plan."""
+    found = {one.cell.id: one for one in summary.everything}
+    return [found[run.planned.cell.id] for run in summary.run.cells]
+
+
+def _machine_row(summary: CeilingSummary) -> dict[str, Value]:
+    """A cell that measured the machine: how it ended; its figures are in the JSON."""
+    return {
+        "cell_id": summary.cell.id,
+        "gpu_count": summary.cell.world_size,
+        "state": summary.state.value,
+        "reason": summary.reason,
+        "launches": summary.launches,
+        "kind": summary.cell.kind,
     }
 
 
@@ -101,6 +128,34 @@ def _row(summary: CellSummary) -> dict[str, Value]:
         "half_width": None if summary.figures is None else summary.figures.half_width,
         "run_half_width": None if summary.figures is None else summary.figures.run_half_width,
         "efficiency_flags": "" if efficiency is None else " ".join(flag.value for flag in efficiency.flags),
+        "kind": cell.kind,
+        **_ceiling_columns(summary),
+    }
+
+
+def _ceiling_columns(summary: CellSummary) -> dict[str, Value]:
+    """FLOP/s and what was read beside the ranks; GPUs' are means over GPUs."""
+    compute, figures = summary.compute, summary.figures
+    telemetry = None if figures is None else figures.telemetry
+    gpus = () if telemetry is None else telemetry.gpus
+
+    def mean(name: str) -> float | None:
+        known = [value for gpu in gpus if (value := getattr(gpu, name)) is not None]
+        return sum(known) / len(known) if known else None
+
+    return {
+        "flops_per_second_per_gpu": None if compute is None else compute.flops_per_second,
+        "mfu": None if compute is None else compute.mfu,
+        "bound": None if compute is None else compute.bound,
+        "joules_per_step": None if figures is None else figures.joules_per_step,
+        "samples_per_joule": None if figures is None else figures.samples_per_joule,
+        "gpu_busy": mean("busy"),
+        "gpu_power_watts": mean("power_watts"),
+        "gpu_sm_clock_hertz": mean("sm_clock_hertz"),
+        "cpu_busy": None if telemetry is None else telemetry.cpu_busy,
+        "host_memory_peak_bytes": None if telemetry is None else telemetry.memory_used_peak_bytes,
+        "sent_bytes_per_second": None if telemetry is None else telemetry.sent_bytes_per_second,
+        "received_bytes_per_second": None if telemetry is None else telemetry.received_bytes_per_second,
     }
 
 

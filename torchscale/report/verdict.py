@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
+from torchscale.report.ceiling_words import ceiling_outcome
 from torchscale.report.document import KeyFigure, shortened
 from torchscale.report.profile_words import finding_text
 from torchscale.report.words import batch_words, device_names, device_noun, listed, panel_title, plural, setting_words
@@ -19,13 +20,16 @@ _MAX_MODELS = 4
 
 def verdict(summary: RunSummary) -> tuple[str, ...]:
     """What was measured and how it scales; what failed or is missing; how sure."""
-    paragraphs = [_coverage(summary), *_scaling(summary), *_limits(summary), *_certainty(summary)]
+    trained = [_coverage(summary), *_scaling(summary), *_limits(summary), *_certainty(summary)]
+    paragraphs = [*(trained if summary.cells else [_machine_coverage(summary)]), *_ceilings(summary)]
     return tuple(paragraph for paragraph in paragraphs if paragraph)
 
 
 def key_figures(summary: RunSummary) -> tuple[KeyFigure, ...]:
     """A few numbers for the top of the page."""
     total, measured = len(summary.cells), len(summary.measured)
+    if not summary.cells:
+        total, measured = len(summary.everything), sum(one.state is State.OK for one in summary.everything)
     figures = [KeyFigure("cells measured", f"{measured} of {total}", _state_note(summary))]
     best = max(summary.measured, key=_rate, default=None)
     if best is not None:
@@ -63,6 +67,30 @@ def _coverage(summary: RunSummary) -> str:
     if summary.run.problems:
         text += f" {plural(len(summary.run.problems), 'damaged file')} left out (named under Cells)."
     return text
+
+
+def _machine_coverage(summary: RunSummary) -> str:
+    """Where nothing was to be trained."""
+    everything = summary.everything
+    fine = sum(one.state is State.OK for one in everything)
+    return f"{fine} of {plural(len(everything), 'cell')} of the machine measured on {device_names(summary)}."
+
+
+def _ceilings(summary: RunSummary) -> list[str]:
+    """What devices and links reach, and how near training comes to it."""
+    found = []
+    measured = [one for one in summary.hardware if one.figures is not None]
+    if measured:
+        largest = max(measured, key=lambda one: one.cell.world_size)
+        found.append(f"A device reaches {ceiling_outcome(largest)}.")
+    used = [(cell, cell.compute.mfu) for cell in summary.measured if cell.compute and cell.compute.mfu is not None]
+    if used:
+        best, mfu = max(used, key=lambda item: item[1])
+        words = shortened(f"{panel_title(best.cell)}, {batch_words(best.cell)}")
+        found.append(f"The highest model FLOPs utilization is {format_percent(mfu)} ({words}).")
+    judged = [one.verdict for one in summary.collectives if one.verdict is not None]
+    found += [shortened(verdict.text) for verdict in judged if verdict.share is not None]
+    return [" ".join(found)] if found else []
 
 
 def _scaling(summary: RunSummary) -> list[str]:
@@ -165,5 +193,6 @@ def _devices(summary: RunSummary, cell: CellSummary) -> str:
 
 
 def _state_note(summary: RunSummary) -> str:
-    states = Counter(cell.state.value for cell in summary.cells if cell.state is not State.OK)
+    cells = summary.cells or summary.everything
+    states = Counter(cell.state.value for cell in cells if cell.state is not State.OK)
     return ", ".join(f"{count} {state}" for state, count in sorted(states.items()))

@@ -57,7 +57,7 @@ def batch_words(cell: Cell) -> str:
 
 def cell_words(cell: Cell) -> str:
     """All that tells a cell from the others, in a line."""
-    return f"{panel_title(cell)}, {batch_words(cell)}, {cell.world_size} devices"
+    return f"{panel_title(cell)}, {batch_words(cell)}, {plural(cell.world_size, 'device')}"
 
 
 def chart_name(kind: str, title: str) -> str:

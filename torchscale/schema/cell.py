@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any, Literal
 
 from pydantic import Field, field_serializer
 
-from torchscale.catalog.models import OptionValue
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.catalog.models import OptionValue, model_title
+from torchscale.schema.base import Frozen
 from torchscale.schema.config import (
     Checkpointing,
     CompileMode,
@@ -21,7 +20,7 @@ from torchscale.schema.config import (
     Scaling,
 )
 from torchscale.schema.degrees import Degrees
-from torchscale.schema.record_request import RecordRequest
+from torchscale.schema.ident import content_hash, file_name
 from torchscale.schema.strategy import Strategy, strategy_options
 
 DeviceKind = Literal["cuda", "cpu", "mps", "xpu"]
@@ -124,6 +123,11 @@ class Cell(Frozen):
         return self.per_device_batch_size * self.world_size
 
     @property
+    def title(self) -> str:
+        """The model as people call it."""
+        return model_title(self.model)
+
+    @property
     def settings(self) -> tuple[str, ...]:
         """What sets the cell apart besides model, batch, count, precision and strategy, in words; empty by default."""
         words: list[str] = [self.optimizer] if self.optimizer != "adamw" else []
@@ -140,11 +144,8 @@ class Cell(Frozen):
     @property
     def id(self) -> str:
         """Readable and stable: ``resnet50-b64-n4-fp32-ddp-1a2b3c4d``; ends in a hash of the whole content."""
-        content = json.dumps(_without_unset(self.model_dump(mode="json")), sort_keys=True)
-        digest = hashlib.sha256(content.encode()).hexdigest()[:8]
-        # Bytes, not characters, bound a file name: letters of other scripts go, the hash still tells models apart.
-        plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in self.model)
-        name = plain.strip(".-")[:60] or "model"
+        digest = content_hash(_without_unset(self.model_dump(mode="json")))
+        name = file_name(self.model) or "model"
         batch = f"b{self.batch_size}" if self.scaling == "weak" else f"g{self.batch_size}"
         return f"{name}-{batch}-n{self.world_size}-{self.precision}-{self.strategy.name}-{digest}"
 
@@ -172,46 +173,3 @@ def _without_unset(content: dict[str, Any]) -> dict[str, Any]:
 
 
 _ABSENT = object()
-
-
-class LaunchTask(Frozen):
-    """What one launch is told: the file ``task.json`` that every rank reads.
-
-    Attributes:
-        schema_version: Of this file.
-        cell: What to run.
-        launch: Which repeat, from 0.
-        device: What the cell's device request resolved to.
-        device_indices: Devices of the local ranks, in order: GPU indices, or nothing on CPU.
-        cpu_sets: Cores of each local rank; ``None`` leaves the ranks unpinned.
-        own_cores: Whether no two ranks share a core.
-        oversubscribed: Whether ranks share devices; they then exchange over gloo.
-        threads_per_rank: CPU threads of each rank.
-        started_at: When the launcher started it, in seconds since the epoch.
-        budget_seconds: The launch should end within this, start-up included; ``None`` for no budget.
-        collective_timeout_seconds: torch's own bound on one collective; above the launcher's, which decides first.
-        log_step_times: Whether the step files are kept (they are always written).
-        recording: To be recorded with a profiler instead of measured.
-    """
-
-    schema_version: int = SCHEMA_VERSION
-    cell: Cell
-    launch: int
-    device: DeviceKind
-    device_indices: tuple[int, ...] = ()
-    cpu_sets: tuple[tuple[int, ...], ...] | None = None
-    own_cores: bool = True
-    oversubscribed: bool = False
-    threads_per_rank: int
-    started_at: float
-    budget_seconds: float | None = None
-    collective_timeout_seconds: float
-    log_step_times: bool = True
-    recording: RecordRequest | None = None
-
-
-class GroupItem(Frozen):
-    """A launch that is handed to ranks which run one after the other: what to run, and where to leave the record."""
-
-    task: LaunchTask
-    directory: str

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from torchscale.catalog.models import OPTION_ALIASES, OptionValue, find_model, is_import_path
+from torchscale.schema.ceilings import CellKind, Collectives, Hardware, Memory, Telemetry
 from torchscale.schema.section import Axis, AxisSchema, Positive, PositiveSeconds, Section, as_axis, as_named, as_tuple
 from torchscale.schema.strategy import Strategy, StrategyAxis, strategy_label
 
@@ -231,6 +232,9 @@ class Benchmark(Section):
     sync_cuda: bool = Field(False, description="Synchronise around every step: strict per-step times, slower training.")
     log_step_times: bool = Field(True, description="Keep every step of every rank as JSON lines.")
     repeats: Positive = Field(1, description="Launches per cell, interleaved across cells; 3 or 5 for comparisons.")
+    skip_larger_batches: bool = Field(
+        False, description="Once a batch size ran out of memory, skip the larger ones of its series."
+    )
     cell_seconds: PositiveSeconds | None = Field(
         None, description="Time budget of one launch, start-up included; the measurement shrinks to fit."
     )
@@ -314,23 +318,40 @@ class Profiling(Section):
     max_steps: Annotated[int, Field(ge=2)] = Field(200, description="But no more steps than this.")
 
 
+_NO_MODELS: tuple[Any, ...] = ()
+"""Stands for ``models`` and ``batch_sizes`` where nothing is trained."""
+
+
+def _as_axis_if_needed(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+    return value if value is _NO_MODELS else as_axis(value)
+
+
+def _as_named_if_needed(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+    return value if value is _NO_MODELS else as_named(value)
+
+
 class Experiment(Section):
     """A whole config file after overrides."""
 
     experiment_name: str = Field("experiment", description="Names the results directory: results/<experiment_name>.")
     models: Annotated[
         tuple[ModelChoice, ...],
-        BeforeValidator(as_axis),
-        BeforeValidator(as_named),
+        BeforeValidator(_as_axis_if_needed),
+        BeforeValidator(_as_named_if_needed),
         AxisSchema({"type": "string"}),
     ] = Field(description="Model names, import paths, or mappings {name: …, option: …}; an axis.")
-    batch_sizes: Axis[Positive] = Field(
+    batch_sizes: Annotated[tuple[Positive, ...], BeforeValidator(_as_axis_if_needed), AxisSchema()] = Field(
         description="Samples per device and step (weak scaling), or per step over all devices (strong); an axis."
     )
     gpu_counts: Axis[Positive] | Literal["auto"] = Field(
         "auto", description="World sizes; auto takes 1, 2, 4, … up to what is there; an axis."
     )
     device: DeviceRequest = Field("auto", description="cuda, cpu, or auto: CUDA where torch sees it, else CPU.")
+    measure: Annotated[tuple[CellKind, ...], BeforeValidator(as_axis), AxisSchema()] = Field(
+        ("training",),
+        description="What is measured: training, collectives, hardware, memory; models and batch_sizes are needed for "
+        "the first and the last alone.",
+    )
     scaling: Scaling = Field("weak", description="weak: batch per device fixed; strong: global batch fixed.")
     training: Training = Field(default_factory=Training)
     model: ModelSettings = Field(default_factory=ModelSettings)
@@ -339,6 +360,20 @@ class Experiment(Section):
     benchmark: Benchmark = Field(default_factory=Benchmark)
     launch: Launch = Field(default_factory=Launch)
     profiling: Profiling = Field(default_factory=Profiling)
+    collectives: Collectives = Field(default_factory=Collectives)
+    hardware: Hardware = Field(default_factory=Hardware)
+    memory: Memory = Field(default_factory=Memory)
+    telemetry: Telemetry = Field(default_factory=Telemetry)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _models_only_where_needed(cls, data: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+        """Without anything to train, ``models`` and ``batch_sizes`` may be left out."""
+        measure = data.get("measure") if isinstance(data, dict) else None
+        kinds = measure if isinstance(measure, list | tuple) else [measure]
+        if measure is None or "training" in kinds or "memory" in kinds:
+            return data
+        return {"models": _NO_MODELS, "batch_sizes": _NO_MODELS, **data}
 
     @field_validator("experiment_name")
     @classmethod
@@ -357,7 +392,7 @@ class Experiment(Section):
                 for key, value in choice.options.items():
                     problems["models", index, key] = _option_problem(key, value, facts.options)
         takers = [facts.options for choice in self.models if (facts := find_model(choice.name)) is not None]
-        if len(takers) == len(self.models):
+        if self.models and len(takers) == len(self.models):
             known = {key: default for options in takers for key, default in options.items()}
             for key, value in self.model.options.items():
                 problems["model", "options", key] = _option_problem(key, value, known)

@@ -73,6 +73,21 @@ class Versions(Frozen):
     transformers: str | None = None
 
 
+class RankPlace(Frozen):
+    """Who a rank is and where it ran: the head of every rank's record."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    pid: int
+    hostname: str
+    device: DeviceInfo
+    backend: str | None
+    threads: int
+    cpus: tuple[int, ...]
+    versions: Versions
+
+
 class Environment(Frozen):
     """The machine of a sweep.
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
-from torchscale.schema.cell import Cell
 from torchscale.schema.config import Experiment
 from torchscale.schema.environment import Environment
+from torchscale.schema.task import AnyCell
 
 
 class PlannedCell(Frozen):
     """A cell of the plan; ``skip_reason`` is set where this machine cannot run it."""
 
-    cell: Cell
+    cell: AnyCell
     skip_reason: str | None = None
 
 

@@ -26,7 +26,8 @@ def changed_content(experiment: Experiment) -> dict[str, Data]:
     content: dict[str, Data] = experiment.model_dump(mode="json", exclude_defaults=True)
     whole = _content(experiment)
     parallel = {} if experiment.parallel == Parallel() else whole["parallel"]
-    return {**content, "models": whole["models"], "parallel": parallel}
+    models = {"models": whole["models"]} if experiment.models else {}
+    return {**content, **models, "parallel": parallel}
 
 
 def _content(experiment: Experiment) -> dict[str, Data]:
@@ -36,6 +37,8 @@ def _content(experiment: Experiment) -> dict[str, Data]:
         {"name": strategy.name, **options} if (options := strategy_options(strategy)) else strategy.name
         for strategy in experiment.parallel.strategy
     ]
+    if not experiment.models:
+        del content["models"], content["batch_sizes"]
     return {**content, "parallel": {"strategy": strategies}}
 
 

@@ -38,6 +38,7 @@ class GpuFacts(Frozen):
     temperature_celsius: int | None = None
     throttle_reasons: tuple[str, ...] | None = None
     foreign_processes: tuple[str, ...] | None = None
+    pcie_generation: int | None = None
     pcie_width: int | None = None
     pcie_width_max: int | None = None
     nvlinks_active: int | None = None

@@ -10,9 +10,10 @@ Phase = Literal["starting", "building", "preparing data", "warming up", "measuri
 
 
 class Progress(Frozen):
-    """One line. ``samples_per_second`` is of the group, so far, once there is one."""
+    """One line. ``samples_per_second`` is of the group, so far, once there is one; ``detail`` says what just runs."""
 
     phase: Phase
     steps: int = 0
     samples_per_second: float | None = None
     half_width: float | None = None
+    detail: str = ""

@@ -7,7 +7,11 @@ from enum import Enum
 from pydantic import Field
 
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
-from torchscale.schema.environment import DeviceInfo, Versions
+from torchscale.schema.collectives import CollectivesRank, NcclLog
+from torchscale.schema.environment import RankPlace
+from torchscale.schema.hardware import HardwareRank
+from torchscale.schema.memory import MemoryRank
+from torchscale.schema.telemetry import Telemetry
 
 
 class State(str, Enum):
@@ -233,24 +237,31 @@ class RankSignals(Frozen):
     throttle_reasons: tuple[str, ...] | None = None
 
 
-class RankRecord(Frozen):
+class FlopCount(Frozen):
+    """What the model's passes take, counted on the meta device without activation checkpointing.
+
+    Attributes:
+        forward, backward: Floating-point operations of one sample; a multiply-add is two.
+        sample_bytes: What all operators of both passes read and write for each sample, as if nothing stayed in a cache
+            and all were in fp32; ``None`` where it is not known.
+        fixed_bytes: The same for each pass, whatever the batch: weights and their gradients.
+    """
+
+    forward: float
+    backward: float
+    sample_bytes: float | None = None
+    fixed_bytes: float | None = None
+
+
+class RankRecord(RankPlace):
     """Raw samples of one rank: ``rank-R.json``, written by the worker before it tears anything down.
 
     ``samples_per_step`` and ``tokens_per_step`` are the rank's share, also where several work on the same samples;
     ``parameters`` are of the whole model. ``parameters_equal`` is ``None`` where every rank has parts of its own.
+    ``flops`` is rank 0's alone, ``measured_from`` and ``measured_until`` are seconds since the epoch.
     """
 
     schema_version: int = SCHEMA_VERSION
-    rank: int
-    local_rank: int
-    world_size: int
-    pid: int
-    hostname: str
-    device: DeviceInfo
-    backend: str | None
-    threads: int
-    cpus: tuple[int, ...]
-    versions: Versions
     parameters: int
     samples_per_step: int
     tokens_per_step: int | None
@@ -268,6 +279,9 @@ class RankRecord(Frozen):
     parameters_differing: str | None = None
     signals: RankSignals | None = None
     data: DataUse | None = None
+    flops: FlopCount | None = None
+    measured_from: float | None = None
+    measured_until: float | None = None
 
 
 class Digest(Frozen):
@@ -379,6 +393,9 @@ class LaunchRecord(Frozen):
         epochs: Where epochs bound the run.
         grouped: Whether other cells ran before it in the same processes; ``seconds`` is then its own part.
         log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
+        collectives, hardware, memory: Records of the ranks of such cells, by rank; ``ranks`` is empty then.
+        nccl_log: What NCCL said about its choices, where it was asked to.
+        telemetry: What was read beside the ranks; ``None`` where nothing was.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -398,3 +415,8 @@ class LaunchRecord(Frozen):
     epochs: tuple[EpochSample, ...] = ()
     grouped: bool = False
     log_tail: str = ""
+    collectives: tuple[CollectivesRank, ...] = ()
+    hardware: tuple[HardwareRank, ...] = ()
+    memory: tuple[MemoryRank, ...] = ()
+    nccl_log: NcclLog | None = None
+    telemetry: Telemetry | None = None

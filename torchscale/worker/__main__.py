@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchscale.schema.cell import GroupItem, LaunchTask
+from torchscale.schema.task import GroupItem, LaunchTask
 
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.01

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from torchscale.schema.environment import RankPlace
 from torchscale.schema.progress import Progress
-from torchscale.schema.record import EpochSample, RankFailure, RankRecord, StepSample
+from torchscale.schema.record import EpochSample, RankFailure, StepSample
 from torchscale.store import atomic_write_model
 
 _PROGRESS_SECONDS = 0.5
@@ -39,7 +40,7 @@ class Outbox:
         if self._rank == 0:
             self._append("epochs.jsonl", [sample])
 
-    def record(self, record: RankRecord) -> None:
+    def record(self, record: RankPlace) -> None:
         """This rank's record: from here on its measurement counts, whatever happens at exit."""
         atomic_write_model(self._directory / f"rank-{self._rank}.json", record)
 

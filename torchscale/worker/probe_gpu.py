@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pynvml
 
+from torchscale.nvml import Driver
 from torchscale.schema.probe import DriverFacts, GpuFacts, GpuPairFacts
 
 _P2P_READ = 0
@@ -16,39 +17,8 @@ _P2P_READ = 0
 _NO_PERMISSION = 4
 _NO_DRIVER = (9, 12)
 """NVML_ERROR_DRIVER_NOT_LOADED and NVML_ERROR_LIBRARY_NOT_FOUND; every other error is a driver that is broken."""
-_THROTTLE_REASONS = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
-"""Bits of the clock reasons that mean trouble; idle, application clocks and the power cap do not."""
 _PATHS = {0: "same board", 10: "one PCIe switch", 20: "PCIe switches", 30: "host bridge", 40: "NUMA node", 50: "system"}
 """NVML_TOPOLOGY_*: how far up two GPUs' nearest common ancestor lies."""
-
-
-class _Driver:
-    """NVML's module, asked so that what a GPU or a driver cannot answer is ``None``."""
-
-    def __init__(self, nvml: Any) -> None:
-        self.nvml = nvml
-
-    def ask(self, function: str, *arguments: object) -> Any:
-        """The answer of one of NVML's functions, or ``None``."""
-        try:
-            return getattr(self.nvml, function)(*arguments)
-        except (self.nvml.NVMLError, AttributeError):
-            return None
-
-    def whole(self, function: str, *arguments: object) -> int | None:
-        """An answer that is a number."""
-        answer = self.ask(function, *arguments)
-        return None if answer is None else int(answer)
-
-    def text(self, function: str, *arguments: object) -> str | None:
-        """An answer that is text; older versions of the module give bytes."""
-        answer = self.ask(function, *arguments)
-        return answer.decode() if isinstance(answer, bytes) else answer
 
 
 def driver_facts(nvml: Any = pynvml) -> DriverFacts:
@@ -57,7 +27,7 @@ def driver_facts(nvml: Any = pynvml) -> DriverFacts:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         return DriverFacts(error=str(error), missing=_code(error) in _NO_DRIVER)
-    driver = _Driver(nvml)
+    driver = Driver(nvml)
     try:
         handles, unreadable = _handles(nvml)
         cuda = driver.whole("nvmlSystemGetCudaDriverVersion")
@@ -78,10 +48,10 @@ def throttle_reasons_of(uuid: str, nvml: Any = pynvml) -> tuple[str, ...] | None
         nvml.nvmlInit()
     except nvml.NVMLError:
         return None
-    driver = _Driver(nvml)
+    driver = Driver(nvml)
     try:
-        handle = driver.ask("nvmlDeviceGetHandleByUUID", uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
-        return None if handle is None else _throttle_reasons(driver, handle)
+        handle = driver.handle(uuid)
+        return None if handle is None else driver.throttle_reasons(handle)
     finally:
         nvml.nvmlShutdown()
 
@@ -103,7 +73,7 @@ def _code(error: Exception) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _gpu(driver: _Driver, index: int, handle: Any) -> GpuFacts:
+def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
     nvml = driver.nvml
     memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
     ecc = driver.ask("nvmlDeviceGetEccMode", handle)
@@ -117,34 +87,30 @@ def _gpu(driver: _Driver, index: int, handle: Any) -> GpuFacts:
         ecc_enabled=None if ecc is None else bool(ecc[0]),
         ecc_uncorrected=driver.whole(*errors),
         temperature_celsius=driver.whole("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
-        throttle_reasons=_throttle_reasons(driver, handle),
+        throttle_reasons=driver.throttle_reasons(handle),
         foreign_processes=_foreign_processes(driver, handle),
+        pcie_generation=driver.whole("nvmlDeviceGetMaxPcieLinkGeneration", handle),
         pcie_width=driver.whole("nvmlDeviceGetCurrPcieLinkWidth", handle),
         pcie_width_max=driver.whole("nvmlDeviceGetMaxPcieLinkWidth", handle),
         nvlinks_active=_nvlinks(driver, handle),
     )
 
 
-def _throttle_reasons(driver: _Driver, handle: Any) -> tuple[str, ...] | None:
-    bits = driver.whole("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    return None if bits is None else tuple(name for bit, name in _THROTTLE_REASONS.items() if bits & bit)
-
-
-def _foreign_processes(driver: _Driver, handle: Any) -> tuple[str, ...] | None:
+def _foreign_processes(driver: Driver, handle: Any) -> tuple[str, ...] | None:
     processes = driver.ask("nvmlDeviceGetComputeRunningProcesses", handle)
     if processes is None:
         return None
     return tuple(f"{process.pid} {_process_name(process.pid)}" for process in processes if process.pid != os.getpid())
 
 
-def _nvlinks(driver: _Driver, handle: Any) -> int | None:
+def _nvlinks(driver: Driver, handle: Any) -> int | None:
     """Links that are up; ``None`` for a GPU without NVLink."""
     links = range(int(driver.nvml.NVML_NVLINK_MAX_LINKS))
     known = [state for link in links if (state := driver.whole("nvmlDeviceGetNvLinkState", handle, link)) is not None]
     return sum(known) if known else None
 
 
-def _pair(driver: _Driver, first: tuple[int, Any], second: tuple[int, Any]) -> GpuPairFacts:
+def _pair(driver: Driver, first: tuple[int, Any], second: tuple[int, Any]) -> GpuPairFacts:
     level = driver.whole("nvmlDeviceGetTopologyCommonAncestor", first[1], second[1])
     status = driver.whole("nvmlDeviceGetP2PStatus", first[1], second[1], _P2P_READ)
     return GpuPairFacts(

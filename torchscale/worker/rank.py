@@ -11,9 +11,14 @@ from pathlib import Path
 
 import torch
 
-from torchscale.schema.cell import LaunchTask
+from torchscale.schema.cell import Cell
+from torchscale.schema.collectives import CollectivesCell
+from torchscale.schema.hardware import HardwareCell
 from torchscale.schema.progress import Progress
+from torchscale.schema.task import LaunchTask
+from torchscale.worker.collectives import measure_collectives
 from torchscale.worker.failure import describe_failure
+from torchscale.worker.hardware import measure_hardware
 from torchscale.worker.outbox import Outbox
 from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.recording import record
@@ -45,10 +50,19 @@ def _run(task: LaunchTask, outbox: Outbox, started: float, name: str) -> None:
     memory_is_ours = task.device == "cuda" or name in ("", "launch-0")
     with joined_ranks(task, name) as ranks:
         times = Started(imported - started, time.perf_counter() - imported, memory_is_ours)
-        if task.recording is not None:
-            record(task, task.recording, ranks, outbox)
+        cell = task.cell
+        if isinstance(cell, Cell) and task.recording is not None:
+            record(cell, task.recording, ranks, outbox)
+        elif isinstance(cell, Cell):
+            outbox.record(train(task, cell, ranks, outbox, times))
+        elif isinstance(cell, CollectivesCell):
+            outbox.record(measure_collectives(task, cell, ranks, outbox))
+        elif isinstance(cell, HardwareCell):
+            outbox.record(measure_hardware(task, cell, ranks, outbox))
         else:
-            outbox.record(train(task, ranks, outbox, times))
+            from torchscale.worker.model_memory import measure_memory  # noqa: PLC0415 - its tracker is slow to import
+
+            outbox.record(measure_memory(task, cell, ranks, outbox))
         gc.collect()  # DDP's reducer must go before its process group
 
 

@@ -15,8 +15,10 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from torchscale.schema.cell import LaunchTask
+from torchscale.schema.cell import Cell
+from torchscale.schema.memory import MemoryCell
 from torchscale.schema.strategy import Fsdp
+from torchscale.schema.task import AnyCell, LaunchTask
 
 T = TypeVar("T")
 
@@ -77,7 +79,7 @@ def joined_ranks(task: LaunchTask, name: str = "") -> Iterator[Ranks]:
     """
     rank, local, world_size = int(os.environ["RANK"]), local_rank(), int(os.environ["WORLD_SIZE"])
     device = _device(task, local)
-    if world_size == 1 and not isinstance(task.cell.strategy, Fsdp):
+    if world_size == 1 and not _shards_alone(task.cell):
         yield Ranks(rank, local, world_size, device, None)
         return
     own = None if device.type == "cpu" or task.oversubscribed else _BACKENDS[device.type]
@@ -90,6 +92,12 @@ def joined_ranks(task: LaunchTask, name: str = "") -> Iterator[Ranks]:
     yield Ranks(rank, local, world_size, device, own or "gloo")
     # Not on an error: the others may hang in a collective, and the process is about to end anyway.
     dist.destroy_process_group()
+
+
+def _shards_alone(cell: AnyCell) -> bool:
+    """Whether one rank by itself needs a process group: FSDP shards over a mesh of one as well."""
+    training = cell.training if isinstance(cell, MemoryCell) else cell
+    return isinstance(training, Cell) and isinstance(training.strategy, Fsdp)
 
 
 _BACKENDS = {"cuda": "nccl", "xpu": "xccl"}

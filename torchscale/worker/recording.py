@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.profiler import record_function
 
-from torchscale.schema.cell import LaunchTask
+from torchscale.schema.cell import Cell
 from torchscale.schema.progress import Progress
 from torchscale.schema.record import DataUse
 from torchscale.schema.record_request import RecordRequest, Tool
@@ -30,11 +30,11 @@ _MAX_WARMUP_STEPS = 50
 _MIN_STEPS = 2
 
 
-def record(task: LaunchTask, request: RecordRequest, ranks: Ranks, outbox: Outbox) -> None:
+def record(cell: Cell, request: RecordRequest, ranks: Ranks, outbox: Outbox) -> None:
     """Record the cell's steps; each rank writes ``recorded-rank-R.json`` once its part is whole."""
     outbox.progress(Progress(phase="building"))
-    import_model(task.cell)
-    trainer = Trainer(task.cell, ranks)
+    import_model(cell)
+    trainer = Trainer(cell, ranks)
     outbox.progress(Progress(phase="warming up"))
     trainer.run_batch(1)
     probe = trainer.run_batch(2)

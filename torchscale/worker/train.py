@@ -7,25 +7,32 @@ everything said about them is worked out later from records.
 from __future__ import annotations
 
 import math
-import os
-import platform
 import time
 from dataclasses import dataclass
 
-import torch
-
-from torchscale.schema.cell import LaunchTask
-from torchscale.schema.environment import DeviceInfo
+from torchscale.schema.cell import Cell
 from torchscale.schema.progress import Phase, Progress
-from torchscale.schema.record import Batch, EpochSample, MemoryUse, RankRecord, Setup, StepSample, StopRule, Warmup
+from torchscale.schema.record import (
+    Batch,
+    EpochSample,
+    FlopCount,
+    MemoryUse,
+    RankRecord,
+    Setup,
+    StepSample,
+    StopRule,
+    Warmup,
+)
+from torchscale.schema.task import LaunchTask
 from torchscale.worker.beside import Beside
-from torchscale.worker.environment import collect_versions, cpu_name, cuda_device
 from torchscale.worker.measure.compilation import CompilationMeter
+from torchscale.worker.measure.flops import count_flops
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, launch_cpus, usable_cpus
 from torchscale.worker.measure.parameters import compare_parameters, fingerprint
 from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
-from torchscale.worker.models import import_model
+from torchscale.worker.models import build_workload, import_model
 from torchscale.worker.outbox import Outbox
+from torchscale.worker.place import place_of
 from torchscale.worker.ranks import Ranks
 from torchscale.worker.trainer import TimedBatch, Trainer
 
@@ -46,9 +53,8 @@ class Started:
     memory_is_ours: bool = True
 
 
-def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> RankRecord:
+def train(task: LaunchTask, cell: Cell, ranks: Ranks, outbox: Outbox, started: Started) -> RankRecord:
     """Run the cell and return this rank's raw samples: the phases of a launch, in order."""
-    cell = task.cell
     outbox.progress(Progress(phase="building"))
     build_started = time.perf_counter()
     import_model(cell)  # its libraries are not the model's memory
@@ -61,7 +67,7 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
     outbox.progress(Progress(phase="warming up"))
     first = trainer.run_batch(1)
     comparison = compare_parameters(trainer.module, ranks)
-    launch = _Launch(task, ranks, outbox, trainer)
+    launch = _Launch(task, cell, ranks, outbox, trainer)
     warmup = launch.warm_up(first)
     # A first step whose fp16 gradients overflow is skipped and leaves equal parameters whatever was reduced.
     comparison = comparison if comparison.differing else compare_parameters(trainer.module, ranks)
@@ -71,25 +77,19 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
     beside.before()
     alone = task.cpu_sets is not None and task.own_cores
     load = HostLoadMeter(usable_cpus() if alone else launch_cpus(), pinned=alone)
+    measured_from = time.time()
     batches, stop_rule = launch.measure(warmup, beside)
+    measured_until = time.time()
     host_load, memory_use = load.read(), memory.read() if started.memory_is_ours else MemoryUse()
     signals = beside.after(launch.budget_left())
     outbox.progress(Progress(phase="finishing"))
     data_use = trainer.source.use()
+    flops = _count_flops(cell) if ranks.rank == 0 and task.launch == 0 else None
     if compilation is not None:
         compilation.stop()
     trainer.close()
     return RankRecord(
-        rank=ranks.rank,
-        local_rank=ranks.local_rank,
-        world_size=ranks.world_size,
-        pid=os.getpid(),
-        hostname=platform.node(),
-        device=_device(task, ranks),
-        backend=ranks.backend,
-        threads=torch.get_num_threads(),
-        cpus=usable_cpus(),
-        versions=collect_versions(),
+        **dict(place_of(task, ranks)),
         parameters=trainer.parameters,
         samples_per_step=cell.per_device_batch_size,
         tokens_per_step=trainer.tokens_per_step,
@@ -113,19 +113,29 @@ def train(task: LaunchTask, ranks: Ranks, outbox: Outbox, started: Started) -> R
         parameters_differing=comparison.differing,
         signals=signals,
         data=data_use,
+        measured_from=measured_from,
+        measured_until=measured_until,
+        flops=flops,
     )
+
+
+def _count_flops(cell: Cell) -> FlopCount | None:
+    """Of the cell's model; ``None`` for one that cannot be followed without values, which costs only MFU."""
+    try:
+        return count_flops(lambda: build_workload(cell))
+    except Exception:  # noqa: BLE001 - whatever a user's model raises there, the measurement is done and counts
+        return None
 
 
 class _Launch:
     """The two loops over batches of steps. Rank 0 decides between batches when each ends; the others follow."""
 
-    def __init__(self, task: LaunchTask, ranks: Ranks, outbox: Outbox, trainer: Trainer) -> None:
-        self._task, self._ranks, self._outbox, self._trainer = task, ranks, outbox, trainer
-        self._rule = task.cell.measurement
+    def __init__(self, task: LaunchTask, cell: Cell, ranks: Ranks, outbox: Outbox, trainer: Trainer) -> None:
+        self._task, self._cell, self._ranks, self._outbox, self._trainer = task, cell, ranks, outbox, trainer
+        self._rule = cell.measurement
         self.losses_finite = True
         self.last_loss: float | None = None
         self._epochs_done = 0
-        cell = task.cell
         samples = ranks.agree(float(trainer.source.epoch_samples or 0)) or cell.num_samples
         self._steps_per_epoch = max(1, int(samples) // cell.global_batch_size)
 
@@ -181,7 +191,7 @@ class _Launch:
         self._note_losses(timed)
         done = [*so_far, timed.batch]
         count, seconds = sum(batch.steps for batch in done), math.fsum(batch.seconds for batch in done)
-        rate = self._task.cell.global_batch_size * count / seconds
+        rate = self._cell.global_batch_size * count / seconds
         self._outbox.progress(Progress(phase=phase, steps=count, samples_per_second=rate))
         return timed
 
@@ -199,7 +209,7 @@ class _Launch:
                 epoch=self._epochs_done,
                 steps=len(samples),
                 seconds=math.fsum(sample.seconds for sample in samples),
-                samples=len(samples) * self._task.cell.global_batch_size,
+                samples=len(samples) * self._cell.global_batch_size,
                 mean_loss=math.fsum(losses) / len(losses) if losses else None,
             )
         )
@@ -216,11 +226,3 @@ class _Launch:
             return None
         elapsed = time.time() - self._task.started_at
         return max(0.0, self._task.budget_seconds - elapsed - _BUDGET_RESERVE_SECONDS)
-
-
-def _device(task: LaunchTask, ranks: Ranks) -> DeviceInfo:
-    if task.device == "cuda":
-        return cuda_device(task.device_indices[ranks.local_rank])
-    if task.device != "cpu":
-        return DeviceInfo(kind=task.device, index=task.device_indices[ranks.local_rank], name=task.device)
-    return DeviceInfo(kind="cpu", index=usable_cpus()[0], name=cpu_name())

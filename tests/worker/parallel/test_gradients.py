@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from tests.factories import cells
-from torchscale.schema.cell import Cell, LaunchTask
+from torchscale.schema.cell import Cell
 from torchscale.schema.record import RankRecord
+from torchscale.schema.task import LaunchTask
 
 SCRIPT = """
 import json, os, sys, time

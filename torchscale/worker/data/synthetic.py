@@ -13,7 +13,7 @@ from torchscale.schema.record import DataUse
 from torchscale.worker.data.interface import Share, generator_for
 from torchscale.worker.models.interface import BatchOfTensors, Workload
 
-_POOL = 4
+POOL_STEPS = 4
 """Steps whose batches are made beforehand: one alone would be fitted within a few steps and its loss vanish."""
 
 
@@ -25,7 +25,7 @@ def sample_pool(workload: Workload, share: Share, seed: int) -> list[BatchOfTens
         TypeError: ``make_batch`` gives no dictionary of tensors.
         ValueError: a tensor's first dimension is not the batch.
     """
-    return [_joined([_sample(workload, seed, number) for number in share.of_step(step)]) for step in range(_POOL)]
+    return [_joined([_sample(workload, seed, number) for number in share.of_step(step)]) for step in range(POOL_STEPS)]
 
 
 def place(

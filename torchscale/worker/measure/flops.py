@@ -1,30 +1,94 @@
-"""Floating-point operations of a model, counted without running it."""
+"""Floating-point operations and memory traffic of a model, counted without running it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from torchscale.schema.record import FlopCount
 from torchscale.worker.models.interface import Workload
 
 _SAMPLES = 2
 """Batch normalisation cannot train on one."""
+_BACKWARD_SHARE = 2.0
+"""Backward ÷ forward of matrix products: where an author gives the forward pass alone."""
 
 
-def forward_flops(build: Callable[[], Workload]) -> float:
-    """FLOPs of one sample's forward pass, a multiply-add being two: what ``build`` builds, on the meta device, where
-    attention is counted as the products it consists of (kernels of a real CPU count as nothing)."""
+def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> FlopCount:
+    """Of one sample's passes: what ``build`` builds, on the meta device, where attention is counted as the products it
+    consists of (kernels of a real CPU count as nothing).
+
+    Where the model's author gives the operations of a forward pass, those count, twice as many for the backward pass,
+    and nothing is known of traffic.
+    """
     # Models that look at their inputs' values skip that for fake tensors; plain meta tensors have none to look at.
     with FakeTensorMode(allow_non_fake_inputs=True):
         with torch.device("meta"):
             workload = build()
         if workload.flops_per_sample is not None:
-            return workload.flops_per_sample
-        batch = workload.make_batch(_SAMPLES, torch.Generator().manual_seed(0))
-        batch = {name: tensor.to("meta") for name, tensor in batch.items()}
-        with FlopCounterMode(display=False) as counter:
-            workload.loss_of(workload.module.train()(**workload.inputs(batch)), batch)
-        return float(counter.get_total_flops()) / _SAMPLES
+            forward = workload.flops_per_sample
+            return FlopCount(forward=forward, backward=_BACKWARD_SHARE * forward)
+        workload.module.train()
+        few, many = (_count(workload, samples, backward=backward) for samples in (_SAMPLES, 2 * _SAMPLES))
+        moved = (many.bytes - few.bytes) / _SAMPLES
+        return FlopCount(
+            forward=few.forward / _SAMPLES,
+            backward=few.backward / _SAMPLES,
+            sample_bytes=moved,
+            fixed_bytes=max(0.0, few.bytes - moved * _SAMPLES),
+        )
+
+
+@dataclass(frozen=True)
+class _Count:
+    """Of one pass through a batch."""
+
+    forward: float
+    backward: float
+    bytes: float
+
+
+def _count(workload: Workload, samples: int, *, backward: bool) -> _Count:
+    batch = workload.make_batch(samples, torch.Generator().manual_seed(0))
+    batch = {name: tensor.to("meta") for name, tensor in batch.items()}
+    there, back, moved = FlopCounterMode(display=False), FlopCounterMode(display=False), TrafficCounter()
+    with moved:
+        with there:
+            loss = workload.loss_of(workload.module(**workload.inputs(batch)), batch)
+        if backward:
+            with back:
+                loss.backward()  # type: ignore[no-untyped-call]
+    workload.module.zero_grad(set_to_none=True)
+    return _Count(float(there.get_total_flops()), float(back.get_total_flops()), float(moved.total))
+
+
+def forward_flops(build: Callable[[], Workload]) -> float:
+    """FLOPs of one sample's forward pass, a multiply-add being two."""
+    return count_flops(build, backward=False).forward
+
+
+class TrafficCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes that every operator reads and writes, each as if nothing stayed in a cache; views move nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:  # noqa: ANN401 - whatever the operator gives
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view and not str(func).startswith(("aten.empty", "aten.detach")):
+            read = {id(leaf): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+            written = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+            self.total += sum(tensor.numel() * tensor.element_size() for tensor in (*read.values(), *written))
+        return result

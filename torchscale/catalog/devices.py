@@ -1,0 +1,73 @@
+"""Devices: documented dense peaks and memory bandwidth, by the name that the driver gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+_T = 1e12
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """A device as its maker documents it.
+
+    Attributes:
+        title: As people call it.
+        peak_flops: Dense FLOP/s per dtype, without sparsity; fp32 is outside tensor cores.
+        memory_bytes_per_second: Of the device's memory.
+        source: Where the figures stand.
+    """
+
+    title: str
+    peak_flops: Mapping[str, float]
+    memory_bytes_per_second: float
+    source: str
+
+
+def _facts(title: str, memory: float, source: str, **peaks: float) -> DeviceFacts:
+    return DeviceFacts(title, MappingProxyType({name: value * _T for name, value in peaks.items()}), memory, source)
+
+
+_H100_SXM = {"fp64": 66.9, "fp32": 66.9, "tf32": 494.7, "fp16": 989.4, "bf16": 989.4, "fp8": 1978.9}
+_A100 = {"fp64": 19.5, "fp32": 19.5, "tf32": 156.0, "fp16": 312.0, "bf16": 312.0}
+
+_ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
+    # The first entry all of whose words are in the driver's name wins: narrower names come first.
+    (("B200",), _facts("B200", 8.0e12, "NVIDIA B200 data sheet", tf32=1125.0, fp16=2250.0, bf16=2250.0, fp8=4500.0)),
+    (("H200",), _facts("H200 SXM", 4.8e12, "NVIDIA H200 data sheet", **_H100_SXM)),
+    (
+        ("H100", "PCIe"),
+        _facts(
+            "H100 PCIe", 2.0e12, "NVIDIA H100 data sheet", fp32=51.2, tf32=378.0, fp16=756.0, bf16=756.0, fp8=1513.0
+        ),
+    ),
+    (
+        ("H100", "NVL"),
+        _facts("H100 NVL", 3.9e12, "NVIDIA H100 data sheet", fp32=60.0, tf32=417.5, fp16=835.5, bf16=835.5, fp8=1671.0),
+    ),
+    (("H100",), _facts("H100 SXM", 3.35e12, "NVIDIA H100 data sheet", **_H100_SXM)),
+    (("A100", "80GB", "PCIe"), _facts("A100 80 GB PCIe", 1.935e12, "NVIDIA A100 data sheet", **_A100)),
+    (("A100", "80GB"), _facts("A100 80 GB SXM", 2.039e12, "NVIDIA A100 data sheet", **_A100)),
+    (("A100",), _facts("A100 40 GB", 1.555e12, "NVIDIA A100 data sheet", **_A100)),
+    (("V100", "SXM2"), _facts("V100 SXM2", 0.9e12, "NVIDIA V100 data sheet", fp64=7.8, fp32=15.7, fp16=125.0)),
+    (("V100", "PCIE"), _facts("V100 PCIe", 0.9e12, "NVIDIA V100 data sheet", fp64=7.0, fp32=14.0, fp16=112.0)),
+    (
+        ("L40S",),
+        _facts("L40S", 0.864e12, "NVIDIA L40S data sheet", fp32=91.6, tf32=183.0, fp16=362.0, bf16=362.0, fp8=733.0),
+    ),
+    (("L4",), _facts("L4", 0.3e12, "NVIDIA L4 data sheet", fp32=30.3, tf32=60.0, fp16=121.0, bf16=121.0, fp8=242.5)),
+    (("A10G",), _facts("A10G", 0.6e12, "AWS G5 documentation", fp32=31.5, tf32=35.0, fp16=70.0, bf16=70.0)),
+    (("A10",), _facts("A10", 0.6e12, "NVIDIA A10 data sheet", fp32=31.2, tf32=62.5, fp16=125.0, bf16=125.0)),
+    (("T4",), _facts("T4", 0.32e12, "NVIDIA T4 data sheet", fp32=8.1, fp16=65.0)),
+)
+
+
+def find_device(name: str) -> DeviceFacts | None:
+    """The device that the driver calls so; ``None`` for one that is not in the catalogue (then there is no peak)."""
+    words = set(name.replace("-", " ").replace("_", " ").split())
+    for wanted, facts in _ALL:
+        if all(word in words for word in wanted):
+            return facts
+    return None

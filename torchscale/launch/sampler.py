@@ -1,0 +1,141 @@
+"""``python -m torchscale.launch.sampler FILE INTERVAL [GPU-UUID …]``: reads the machine now and then until it is told
+to stop, a line of JSON each time (:class:`torchscale.schema.telemetry.Reading`).
+
+A process of its own, so that it shares no interpreter with what is measured, and a light one: it imports neither torch
+nor pydantic, and ends with whoever started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from torchscale.nvml import Driver
+
+_PR_SET_PDEATHSIG = 1
+_KILOBYTE = 1024
+_MILLI = 1e-3
+_MEGAHERTZ = 1e6
+_NVLINK_FIELDS = (138, 139)
+"""NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and _RX: kibibytes since the driver was loaded, over all links."""
+_ALL_LINKS = 0xFFFFFFFF
+
+
+def main() -> None:
+    """Read until TERM."""
+    path, interval, uuids = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started us to answer
+    gpus = GpuReader(uuids, _nvml()) if uuids else None
+    psutil.cpu_percent()  # the first answer is since never
+    with path.open("a", encoding="utf-8") as file:
+        while True:
+            file.write(json.dumps({**read_host(), "gpus": [] if gpus is None else gpus.read()}) + "\n")
+            file.flush()
+            if over.wait(interval):
+                break
+        used = os.times()
+        file.write(json.dumps({"sampler_cpu_seconds": used.user + used.system}) + "\n")
+
+
+def read_host() -> dict[str, Any]:
+    """Processor since the last reading, memory and network now."""
+    network = psutil.net_io_counters()
+    memory = psutil.virtual_memory()
+    return {
+        "time": time.time(),
+        "cpu_busy": psutil.cpu_percent() / 100,
+        "memory_used_bytes": int(memory.total - memory.available),
+        "sent_bytes": None if network is None else network.bytes_sent,
+        "received_bytes": None if network is None else network.bytes_recv,
+    }
+
+
+class GpuReader:
+    """Reads the GPUs with these UUIDs; without a driver that answers, none."""
+
+    def __init__(self, uuids: list[str], nvml: Any) -> None:
+        self._driver = None if nvml is None else Driver(nvml)
+        handles = [] if self._driver is None else [(uuid, self._driver.handle(uuid)) for uuid in uuids]
+        self._handles = [(uuid, handle) for uuid, handle in handles if handle is not None]
+        self._links: dict[str, tuple[float, float]] = {}
+
+    def read(self) -> list[dict[str, Any]]:
+        """All of them, now."""
+        return [self._gpu(uuid, handle) for uuid, handle in self._handles]
+
+    def _gpu(self, uuid: str, handle: Any) -> dict[str, Any]:
+        driver = self._driver
+        assert driver is not None  # noqa: S101 - there are handles only with one
+        nvml = driver.nvml
+        use = driver.ask("nvmlDeviceGetUtilizationRates", handle)
+        memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
+        processes = driver.ask("nvmlDeviceGetComputeRunningProcesses", handle)
+        errors = (
+            "nvmlDeviceGetTotalEccErrors",
+            handle,
+            nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            nvml.NVML_VOLATILE_ECC,
+        )
+        pcie = [
+            driver.whole("nvmlDeviceGetPcieThroughput", handle, counter)
+            for counter in (nvml.NVML_PCIE_UTIL_TX_BYTES, nvml.NVML_PCIE_UTIL_RX_BYTES)
+        ]
+        return {
+            "uuid": uuid,
+            "busy": None if use is None else use.gpu / 100,
+            "memory_busy": None if use is None else use.memory / 100,
+            "memory_used_bytes": None if memory is None else int(memory.used),
+            "power_watts": _scaled(driver.whole("nvmlDeviceGetPowerUsage", handle), _MILLI),
+            "energy_joules": _scaled(driver.whole("nvmlDeviceGetTotalEnergyConsumption", handle), _MILLI),
+            "temperature_celsius": driver.whole("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+            "sm_clock_hertz": _scaled(driver.whole("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM), _MEGAHERTZ),
+            "throttle_reasons": driver.throttle_reasons(handle),
+            "ecc_errors": driver.whole(*errors),
+            "pcie_bytes_per_second": None if None in pcie else sum(value or 0 for value in pcie) * _KILOBYTE,
+            "nvlink_bytes_per_second": self._nvlink(uuid, handle),
+            "processes": None if processes is None else len(processes),
+        }
+
+    def _nvlink(self, uuid: str, handle: Any) -> float | None:
+        """Both directions, since the last reading; ``None`` at the first one."""
+        driver = self._driver
+        assert driver is not None  # noqa: S101 - see above
+        values = driver.ask("nvmlDeviceGetFieldValues", handle, [(field, _ALL_LINKS) for field in _NVLINK_FIELDS])
+        if values is None or any(value.nvmlReturn != 0 for value in values):
+            return None
+        now, total = time.monotonic(), float(sum(value.value.ullVal for value in values) * _KILOBYTE)
+        before = self._links.get(uuid)
+        self._links[uuid] = now, total
+        return None if before is None or now <= before[0] else (total - before[1]) / (now - before[0])
+
+
+def _scaled(value: int | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _nvml() -> Any:
+    """The module, initialised; ``None`` without a driver."""
+    import pynvml  # noqa: PLC0415 - only where there are GPUs
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""A sweep of collectives: the cell, and what each rank measured in it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.ceilings import ElementType, Operation
+from torchscale.schema.config import DeviceRequest
+from torchscale.schema.environment import RankPlace
+from torchscale.schema.ident import content_hash
+from torchscale.schema.probe import DriverFacts
+
+
+class CollectivesCell(Frozen):
+    """One sweep over operations, dtypes and sizes at one world size.
+
+    Attributes:
+        algorithm, protocol: What NCCL is told to use; ``None`` leaves it the choice.
+        logs_choices: NCCL logs the algorithm of every call, which slows small ones: its times are not shown.
+    """
+
+    kind: Literal["collectives"] = "collectives"
+    operations: tuple[Operation, ...]
+    dtypes: tuple[ElementType, ...]
+    min_bytes: int
+    max_bytes: int
+    iterations: int
+    warmup: int
+    world_size: int
+    device: DeviceRequest
+    algorithm: str | None = None
+    protocol: str | None = None
+    logs_choices: bool = False
+
+    @property
+    def id(self) -> str:
+        """``collectives-n8-1a2b3c4d``."""
+        return f"collectives-n{self.world_size}-{content_hash(self.model_dump(mode='json'))}"
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return "algorithm choices" if self.logs_choices else "collectives"
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What sets it apart, in words."""
+        words = [f"algorithm {self.algorithm}"] if self.algorithm else []
+        return (*words, *([f"protocol {self.protocol}"] if self.protocol else []), *self.dtypes)
+
+    @property
+    def deterministic(self) -> bool:
+        """Nothing of a collective is set once in a process."""
+        return False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes, doubling from the smallest to the largest."""
+        found, size = [], self.min_bytes
+        while size < self.max_bytes:
+            found.append(size)
+            size *= 2
+        return (*found, self.max_bytes)
+
+
+class CollectiveSample(Frozen):
+    """One operation at one size, as one rank timed it; seconds.
+
+    Attributes:
+        payload_bytes: As nccl-tests counts: the buffer; for all-gather and reduce-scatter n times the shard; 0 for a
+            barrier.
+        elements: Of that payload.
+        in_place: Whether the result overwrites the input.
+        mean_seconds: Of a call: one timed loop, divided by its calls.
+        call_seconds: Of calls timed one by one, in a second pass.
+        wrong_elements: Of this rank's result that are not exactly what they should be; ``None`` where there is no
+            result to check.
+    """
+
+    operation: Operation
+    dtype: ElementType
+    payload_bytes: int
+    elements: int
+    in_place: bool
+    mean_seconds: float
+    call_seconds: tuple[float, ...]
+    wrong_elements: int | None
+
+
+class PairSample(Frozen):
+    """Messages from one rank to another while all others wait, timed by who receives; seconds.
+
+    ``latency_seconds`` is of a message of the sweep's smallest size, ``seconds`` of one of its largest.
+    """
+
+    source: int
+    target: int
+    payload_bytes: int
+    seconds: float
+    latency_seconds: float
+    wrong_elements: int
+
+
+class CollectivesRank(RankPlace):
+    """What one rank measured in a sweep: ``rank-R.json``.
+
+    ``unsupported`` names operations that the backend does not have, each with what it said. On NVIDIA GPUs rank 0 adds
+    what the driver says and the ``topology`` as ``nvidia-smi topo -m`` prints it.
+    """
+
+    kind: Literal["collectives"] = "collectives"
+    schema_version: int = SCHEMA_VERSION
+    samples: tuple[CollectiveSample, ...]
+    pairs: tuple[PairSample, ...] = ()
+    unsupported: dict[str, str] = Field(default_factory=dict)
+    driver: DriverFacts | None = None
+    topology: str = ""
+
+
+class NcclLog(Frozen):
+    """What NCCL wrote about its choices.
+
+    Attributes:
+        transports: How channels reach their peers: ``P2P/CUMEM``, ``SHM/direct``, ``NET/IB/0/GDRDMA`` …
+        choices: Operation → algorithm and protocol by size in bytes, as rank 0 logged them.
+        nvls: Whether multicast in the switch was set up.
+    """
+
+    transports: tuple[str, ...] = ()
+    choices: tuple[tuple[str, int, str, str], ...] = ()
+    nvls: bool = False

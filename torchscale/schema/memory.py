@@ -1,0 +1,99 @@
+"""What a training step takes of a device's memory: the cell, and what each rank measured in it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.cell import Cell
+from torchscale.schema.config import DeviceRequest
+from torchscale.schema.environment import RankPlace
+from torchscale.schema.ident import content_hash, file_name
+
+
+class MemoryCell(Frozen):
+    """A few steps of a training cell, for their memory alone. ``limit_bytes`` is what a device may take of it."""
+
+    kind: Literal["memory"] = "memory"
+    training: Cell
+    limit_bytes: int | None = None
+
+    @property
+    def world_size(self) -> int:
+        """Of the training cell."""
+        return self.training.world_size
+
+    @property
+    def device(self) -> DeviceRequest:
+        """Of the training cell."""
+        return self.training.device
+
+    @property
+    def id(self) -> str:
+        """``memory-resnet50-b64-n1-1a2b3c4d``."""
+        name = file_name(self.training.model) or "model"
+        digest = content_hash({"training": self.training.id, "limit_bytes": self.limit_bytes})
+        return f"memory-{name}-b{self.training.batch_size}-n{self.world_size}-{digest}"
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"memory of {self.training.title}"
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What sets it apart, in words."""
+        return self.training.settings
+
+    @property
+    def deterministic(self) -> bool:
+        """As the training cell asks."""
+        return self.training.deterministic
+
+
+class MemoryParts(Frozen):
+    """Bytes of tensors on one device; ``None`` where a part cannot be told.
+
+    ``activations`` is the most that autograd kept at any time for the backward pass, inputs and parameters left out.
+    """
+
+    parameters: int
+    buffers: int
+    gradients: int
+    optimizer_states: int
+    activations: int | None
+
+
+class PredictedMemory(Frozen):
+    """The same without running: from torch's memory tracker under fake tensors, for one device, and arithmetic for
+    what a strategy shares out.
+
+    Attributes:
+        parts: Where the peak's bytes are.
+        peak_bytes: Most tensor bytes at any time of the second step.
+        method: How it was found.
+    """
+
+    parts: MemoryParts
+    peak_bytes: int
+    method: str
+
+
+class MemoryRank(RankPlace):
+    """What one rank measured: ``rank-R.json``.
+
+    Attributes:
+        parts: Tensor bytes.
+        peak_bytes: Most bytes that the allocator had given out in the steps: of CUDA, or of the CPU as torch's profiler
+            records it.
+        reserved_bytes: What the allocator held of the device at most; ``None`` on CPU.
+        predicted: Rank 0's alone; ``None`` where it cannot be predicted, and ``not_predicted`` says why.
+    """
+
+    kind: Literal["memory"] = "memory"
+    schema_version: int = SCHEMA_VERSION
+    parts: MemoryParts
+    peak_bytes: int
+    reserved_bytes: int | None = None
+    predicted: PredictedMemory | None = None
+    not_predicted: str = ""

@@ -1,0 +1,101 @@
+"""What was read beside a launch, about once a second, by a process of its own."""
+
+from __future__ import annotations
+
+from torchscale.schema.base import Frozen
+
+
+class GpuReading(Frozen):
+    """One GPU at one moment; what it does not answer is ``None``. Shares are of 1.
+
+    Attributes:
+        uuid: Of the GPU.
+        busy: Share of the last sampling period in which a kernel ran.
+        memory_busy: The same for its memory.
+        memory_used_bytes: By all processes.
+        power_watts: Now.
+        energy_joules: Since the driver was loaded.
+        temperature_celsius: Of the chip.
+        sm_clock_hertz: Now.
+        throttle_reasons: Why clocks are lowered; empty where they are not.
+        ecc_errors: Uncorrected, since the last reboot.
+        pcie_bytes_per_second, nvlink_bytes_per_second: Both directions together.
+        processes: That compute on it.
+    """
+
+    uuid: str
+    busy: float | None = None
+    memory_busy: float | None = None
+    memory_used_bytes: int | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None
+    temperature_celsius: float | None = None
+    sm_clock_hertz: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    ecc_errors: int | None = None
+    pcie_bytes_per_second: float | None = None
+    nvlink_bytes_per_second: float | None = None
+    processes: int | None = None
+
+
+class Reading(Frozen):
+    """The machine at one moment, a line of ``telemetry.jsonl``.
+
+    Attributes:
+        time: Seconds since the epoch.
+        cpu_busy: Share of all logical CPUs' time since the reading before.
+        memory_used_bytes: Of the host: what is not available.
+        sent_bytes, received_bytes: Over all network interfaces, since boot.
+        gpus: Those of the launch.
+    """
+
+    time: float
+    cpu_busy: float | None = None
+    memory_used_bytes: int
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
+    gpus: tuple[GpuReading, ...] = ()
+
+
+class GpuUse(Frozen):
+    """One GPU over the measured steps: means, but for what is named otherwise. ``None`` was not read."""
+
+    uuid: str
+    busy: float | None = None
+    memory_busy: float | None = None
+    memory_used_peak_bytes: int | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None
+    temperature_peak_celsius: float | None = None
+    sm_clock_hertz: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    throttled_share: float | None = None
+    new_ecc_errors: int | None = None
+    pcie_bytes_per_second: float | None = None
+    nvlink_bytes_per_second: float | None = None
+    processes_peak: int | None = None
+
+
+class Telemetry(Frozen):
+    """A launch's readings over its measured steps.
+
+    Attributes:
+        seconds: How long the measured steps took.
+        readings: That lie in them.
+        sampler_cpu_seconds: Processor time of the reading process, start-up included.
+        cpu_busy: Mean share of all logical CPUs.
+        memory_used_peak_bytes: Of the host.
+        sent_bytes_per_second, received_bytes_per_second: Over all network interfaces.
+        gpus: One entry for each of the launch's GPUs.
+        problem: Why there is nothing of GPUs where there should be.
+    """
+
+    seconds: float
+    readings: int
+    sampler_cpu_seconds: float | None = None
+    cpu_busy: float | None = None
+    memory_used_peak_bytes: int | None = None
+    sent_bytes_per_second: float | None = None
+    received_bytes_per_second: float | None = None
+    gpus: tuple[GpuUse, ...] = ()
+    problem: str = ""

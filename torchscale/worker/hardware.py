@@ -1,0 +1,226 @@
+"""The ceilings of a device: matrix products, copies, a disk. All ranks measure the same thing at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchscale.schema.ceilings import MatmulType
+from torchscale.schema.hardware import CopySample, DiskSample, HardwareCell, HardwareRank, MatmulSample
+from torchscale.schema.progress import Progress
+from torchscale.schema.task import LaunchTask
+from torchscale.units import format_bytes
+from torchscale.worker.measure.clock import make_clock
+from torchscale.worker.measure.page_cache import drop_from_cache, resident_share
+from torchscale.worker.outbox import Outbox
+from torchscale.worker.place import place_of
+from torchscale.worker.ranks import Ranks
+
+_GROUP_SECONDS = 1e-3
+"""Calls shorter than this are timed in groups, so that the marks between them do not count."""
+_MIN_TIMES, _MAX_TIMES = 5, 200
+_COLD_TIMES = 5
+_CACHE_BYTES = 256 << 20
+"""What is written to empty the caches: beyond the last-level cache of GPUs and of most CPUs."""
+_LONGEST_PRODUCT_SECONDS = 2.0
+_DISK_CHUNK = 8 << 20
+_DTYPES: dict[MatmulType, torch.dtype] = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+
+
+def measure_hardware(task: LaunchTask, cell: HardwareCell, ranks: Ranks, outbox: Outbox) -> HardwareRank:
+    """Measure everything the cell asks for; the record of this rank."""
+    bench = _Bench(cell, ranks, outbox)
+    unsupported: dict[str, str] = {}
+    matmuls: list[MatmulSample] = []
+    for dtype in cell.matmul_dtypes:
+        ranks.align()
+        try:
+            matmuls += bench.products(dtype)
+        except (RuntimeError, NotImplementedError) as error:
+            unsupported[dtype] = str(error).partition("\n")[0][:200]
+    copies = [sample for kind in (bench.device_copies, bench.host_copies) for sample in kind()]
+    ranks.align()
+    if ranks.rank == 0:
+        copies += bench.peer_copies(task.device_indices)
+    disk = None
+    if cell.disk_path is not None and ranks.rank == 0:
+        outbox.progress(Progress(phase="measuring", detail="disk"))
+        disk = measure_disk(Path(cell.disk_path), cell.disk_bytes)
+    ranks.align()
+    return HardwareRank(
+        **dict(place_of(task, ranks)),
+        matmuls=tuple(matmuls),
+        copies=tuple(copies),
+        disk=disk,
+        unsupported=unsupported,
+    )
+
+
+class _Bench:
+    """Times things on one device."""
+
+    def __init__(self, cell: HardwareCell, ranks: Ranks, outbox: Outbox) -> None:
+        self._cell, self._ranks, self._outbox = cell, ranks, outbox
+        self._device = ranks.device
+        self._clock = make_clock(ranks.device, sync_cuda=False)
+
+    def products(self, dtype: MatmulType) -> Iterator[MatmulSample]:
+        """Products of every shape, smallest first; those that would take longer than two seconds each are left out."""
+        sizes = sorted(self._cell.matmul_sizes)
+        shapes = [(size, size, size) for size in sizes]
+        if sizes[-1] >= 4:
+            shapes.append((sizes[-1], sizes[-1] // 4, sizes[-1] // 4))
+        rate = 0.0
+        for m, n, k in shapes:
+            operations = 2.0 * m * n * k
+            if rate and operations / rate > _LONGEST_PRODUCT_SECONDS:
+                continue
+            self._say(f"{dtype} {m}×{n}×{k}")
+            with _tf32(dtype == "tf32"):
+                multiply = _product(dtype, m, n, k, self._device)
+                warm = self._times(multiply)
+                cold = self._cold_times(multiply)
+            rate = max(rate, operations / min(warm))
+            yield MatmulSample(dtype=dtype, m=m, n=n, k=k, warm_seconds=warm, cold_seconds=cold)
+
+    def device_copies(self) -> Iterator[CopySample]:
+        """Within the device's own memory."""
+        self._say(f"copy of {format_bytes(self._cell.copy_bytes)}")
+        source = torch.randint(0, 255, (self._cell.copy_bytes,), dtype=torch.uint8, device=self._device)
+        target = torch.empty_like(source)
+        self._ranks.align()
+        yield self._copy("device", lambda: target.copy_(source))
+
+    def host_copies(self) -> Iterator[CopySample]:
+        """Between the host and a GPU, both ways, from pinned and from pageable memory."""
+        if self._device.type != "cuda":
+            return
+        count = min(self._cell.copy_bytes, 256 << 20)
+        there = torch.empty(count, dtype=torch.uint8, device=self._device)
+        for pinned in (True, False):
+            self._say("host and device, " + ("pinned" if pinned else "pageable"))
+            here = torch.randint(0, 255, (count,), dtype=torch.uint8)
+            host = here.pin_memory() if pinned else here
+            self._ranks.align()
+            to_device = self._copy("host_to_device", functools.partial(there.copy_, host, non_blocking=True))
+            self._ranks.align()
+            to_host = self._copy("device_to_host", functools.partial(host.copy_, there, non_blocking=True))
+            for sample in (to_device, to_host):
+                yield sample.model_copy(update={"payload_bytes": count, "pinned": pinned})
+
+    def peer_copies(self, indices: tuple[int, ...]) -> Iterator[CopySample]:
+        """From this GPU to every other of the launch, one after the other."""
+        if self._device.type != "cuda":
+            return
+        source = torch.empty(self._cell.copy_bytes, dtype=torch.uint8, device=self._device)
+        for index in dict.fromkeys(indices):
+            if index == self._device.index:
+                continue
+            self._say(f"GPU {self._device.index} to {index}")
+            target = torch.empty_like(source, device=torch.device("cuda", index))
+            sample = self._copy("device_to_device", functools.partial(target.copy_, source))
+            yield sample.model_copy(update={"peer": index})
+
+    def _copy(self, kind: str, call: Callable[[], object]) -> CopySample:
+        return CopySample.model_validate(
+            {"kind": kind, "payload_bytes": self._cell.copy_bytes, "seconds": self._times(call)}
+        )
+
+    def _times(self, call: Callable[[], object]) -> tuple[float, ...]:
+        """Seconds of a call, again and again for as long as the cell says, after a first one that does not count."""
+        call()
+        self._clock.mark()
+        call()
+        self._clock.mark()
+        estimate = max(self._clock.read()[-1], 1e-7)
+        group = max(1, round(_GROUP_SECONDS / estimate))
+        times = min(_MAX_TIMES, max(_MIN_TIMES, int(self._cell.seconds / (estimate * group))))
+        self._clock.mark()
+        for _ in range(times):
+            for _ in range(group):
+                call()
+            self._clock.mark()
+        return tuple((after - before) / group for before, after in itertools.pairwise(self._clock.read()))
+
+    def _cold_times(self, call: Callable[[], object]) -> tuple[float, ...]:
+        """Seconds of single calls, with the caches overwritten before each."""
+        waste = torch.empty(_CACHE_BYTES, dtype=torch.uint8, device=self._device)
+        for _ in range(_COLD_TIMES):
+            waste.fill_(1)
+            self._clock.mark()
+            call()
+            self._clock.mark()
+        marks = self._clock.read()
+        return tuple(after - before for before, after in zip(marks[::2], marks[1::2], strict=True))
+
+    def _say(self, what: str) -> None:
+        self._outbox.progress(Progress(phase="measuring", detail=what))
+
+
+def _product(dtype: MatmulType, m: int, n: int, k: int, device: torch.device) -> Callable[[], Tensor]:
+    """An m×k times a k×n matrix of normally distributed numbers: zeros would take less power, and run faster."""
+    if dtype == "fp8":
+        one = torch.ones((), device=device)
+        eighth = torch.float8_e4m3fn
+        left8 = torch.randn(m, k, device=device).to(eighth)
+        right8 = torch.randn(n, k, device=device).to(eighth).t()  # the hardware wants it by columns
+        return lambda: torch._scaled_mm(left8, right8, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    left = torch.randn(m, k, device=device).to(_DTYPES[dtype])
+    right = torch.randn(k, n, device=device).to(_DTYPES[dtype])
+    out = torch.empty(m, n, dtype=left.dtype, device=device)
+    return lambda: torch.mm(left, right, out=out)
+
+
+@contextlib.contextmanager
+def _tf32(wanted: bool) -> Iterator[None]:
+    """Whether products of fp32 may round their inputs to tf32, for as long as it takes."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if wanted else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def measure_disk(directory: Path, size: int) -> DiskSample:
+    """Write a file there until the disk has it, ask the kernel to forget it, read it back, and remove it.
+
+    Raises:
+        OSError: it cannot be written there.
+    """
+    path = directory / f".torchscale-disk-{os.getpid()}"
+    chunk = os.urandom(min(_DISK_CHUNK, size))
+    buffer = bytearray(len(chunk))
+    try:
+        began = time.perf_counter()
+        with path.open("wb", buffering=0) as file:
+            for start in range(0, size, len(chunk)):
+                file.write(memoryview(chunk)[: size - start])
+            os.fsync(file.fileno())
+        written = time.perf_counter() - began
+        drop_from_cache([path])
+        resident = resident_share([path])
+        began = time.perf_counter()
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+        read = time.perf_counter() - began
+    finally:
+        path.unlink(missing_ok=True)
+    return DiskSample(
+        path=str(directory), payload_bytes=size, write_seconds=written, read_seconds=read, resident_share=resident
+    )

@@ -1,0 +1,218 @@
+"""A few steps of a training cell for their memory alone: the bytes of its parts, and the allocator's peak."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from torchscale.schema.memory import MemoryCell, MemoryParts, MemoryRank
+from torchscale.schema.progress import Progress
+from torchscale.schema.task import LaunchTask
+from torchscale.units import format_bytes
+from torchscale.worker.dtensors import local_part
+from torchscale.worker.models import import_model
+from torchscale.worker.outbox import Outbox
+from torchscale.worker.place import place_of
+from torchscale.worker.predicted_memory import predict_memory
+from torchscale.worker.ranks import Ranks
+from torchscale.worker.trainer import Trainer
+
+_MEMORY_EVENT = "[memory]"
+
+
+class LimitExceededError(torch.OutOfMemoryError):
+    """A step took more than the limit that was set."""
+
+
+def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, outbox: Outbox) -> MemoryRank:
+    """Build the model, take two steps, and say where the bytes are; the record of this rank.
+
+    Raises:
+        torch.OutOfMemoryError: it does not fit the device, or the limit.
+    """
+    training = cell.training
+    outbox.progress(Progress(phase="building"))
+    import_model(training)  # its libraries are not the model's memory
+    meter = _CudaMeter(ranks.device, cell.limit_bytes) if ranks.device.type == "cuda" else _HostMeter()
+    with meter:
+        trainer = Trainer(training, ranks, lambda: outbox.progress(Progress(phase="preparing data")))
+        outbox.progress(Progress(phase="measuring"))
+        trainer.run_batch(1)  # the optimizer's states are there from its first step on
+        gradients = GradientBytes(trainer.module, trainer.optimizer)
+        with SavedTensors(trainer.module) as held:
+            trainer.run_batch(1)
+    parts = MemoryParts(
+        parameters=tensor_bytes(trainer.module.parameters()),
+        buffers=tensor_bytes(trainer.module.buffers()),
+        gradients=gradients.total,
+        optimizer_states=optimizer_bytes(trainer.optimizer),
+        # What is recomputed, or compiled, is kept where these hooks do not see it.
+        activations=None if training.compile or training.activation_checkpointing != "none" else held.peak,
+    )
+    outbox.progress(Progress(phase="finishing"))
+    trainer.close()
+    if cell.limit_bytes is not None and meter.peak_bytes > cell.limit_bytes:
+        peak, limit = format_bytes(meter.peak_bytes), format_bytes(cell.limit_bytes)
+        raise LimitExceededError(f"out of memory: {peak} of tensors exceed the limit of {limit}")
+    predicted, problem = (None, "")
+    if ranks.rank == 0:
+        try:
+            predicted = predict_memory(training)
+        except Exception as error:  # noqa: BLE001 - a model that cannot be traced must not cost what was measured
+            problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+    return MemoryRank(
+        **dict(place_of(task, ranks)),
+        parts=parts,
+        peak_bytes=meter.peak_bytes,
+        reserved_bytes=meter.reserved_bytes,
+        predicted=predicted,
+        not_predicted=problem,
+    )
+
+
+class _CudaMeter:
+    """What the CUDA allocator had given out, and held, at most. A limit is the allocator's own."""
+
+    def __init__(self, device: torch.device, limit: int | None) -> None:
+        self._device, self._limit = device, limit
+        self.peak_bytes = 0
+        self.reserved_bytes: int | None = None
+
+    def __enter__(self) -> None:
+        if self._limit is not None:
+            total = torch.cuda.get_device_properties(self._device).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, self._limit / total), self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    def __exit__(self, *_: object) -> None:
+        self.peak_bytes = torch.cuda.max_memory_allocated(self._device)
+        self.reserved_bytes = torch.cuda.max_memory_reserved(self._device)
+        if self._limit is not None:
+            torch.cuda.set_per_process_memory_fraction(1.0, self._device)
+
+
+class _HostMeter:
+    """What the CPU's allocator had given out at most since it began, as torch's profiler records every allocation."""
+
+    def __init__(self) -> None:
+        self.peak_bytes = 0
+        self.reserved_bytes: int | None = None
+        self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
+
+    def __enter__(self) -> None:
+        self._profile.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._profile.stop()
+        results = getattr(self._profile.profiler, "kineto_results", None)
+        used = 0
+        for event in [] if results is None else results.events():
+            if event.name() == _MEMORY_EVENT:
+                used += event.nbytes()
+                self.peak_bytes = max(self.peak_bytes, used)
+
+
+class GradientBytes:
+    """Bytes of gradients when the optimizer is about to use them."""
+
+    def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self._module = module
+        self._hook = optimizer.register_step_pre_hook(self._note)
+        self.total = 0
+
+    def _note(self, *_: object) -> None:
+        self.total = tensor_bytes(parameter.grad for parameter in self._module.parameters())
+        self._hook.remove()
+
+
+class SavedTensors:
+    """Bytes that autograd keeps for the backward pass, at their peak: each storage once, parameters and buffers left
+    out."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._users: dict[int, int] = {}
+        self._own: set[int] = set()
+        self._live = 0
+        self.peak = 0
+        self._around = contextlib.ExitStack()
+
+    def __enter__(self) -> SavedTensors:
+        own = itertools.chain(self._module.parameters(), self._module.buffers())
+        self._own = {_storage(tensor).data_ptr() for tensor in own}
+        for part in self._module.modules():  # FSDP gathers parameters anew in every forward pass
+            handle = part.register_forward_pre_hook(self._note_parameters)
+            self._around.callback(handle.remove)
+        self._around.enter_context(torch.autograd.graph.saved_tensors_hooks(self._keep, _Kept.give))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._around.close()
+
+    def _note_parameters(self, part: nn.Module, _: object) -> None:
+        for parameter in part.parameters(recurse=False):
+            self._own.add(_storage(parameter).data_ptr())
+
+    def _keep(self, tensor: Tensor) -> _Kept:
+        return _Kept(tensor, self)
+
+    def add(self, address: int, size: int) -> bool:
+        """One more user of a storage; whether it counts at all."""
+        if address in self._own or address == 0:
+            return False
+        users = self._users.get(address, 0)
+        self._users[address] = users + 1
+        if users == 0:
+            self._live += size
+            self.peak = max(self.peak, self._live)
+        return True
+
+    def remove(self, address: int, size: int) -> None:
+        """One less."""
+        self._users[address] -= 1
+        if self._users[address] == 0:
+            del self._users[address]
+            self._live -= size
+
+
+class _Kept:
+    """A saved tensor that tells when the graph lets go of it."""
+
+    def __init__(self, tensor: Tensor, saved: SavedTensors) -> None:
+        storage = _storage(tensor)
+        self._tensor, self._saved = tensor, saved
+        self._address, self._size = storage.data_ptr(), storage.nbytes()
+        self._counts = saved.add(self._address, self._size)
+
+    def give(self) -> Tensor:
+        """The tensor itself."""
+        return self._tensor
+
+    def __del__(self) -> None:
+        if self._counts:
+            self._saved.remove(self._address, self._size)
+
+
+def tensor_bytes(tensors: Iterable[Tensor | None]) -> int:
+    """Of this rank's part of each storage, once."""
+    sizes = {}
+    for tensor in tensors:
+        if tensor is not None:
+            storage = _storage(tensor)
+            sizes[storage.data_ptr()] = min(storage.nbytes(), local_part(tensor).nbytes)
+    return sum(sizes.values())
+
+
+def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:
+    """Of all tensors of its state."""
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    return tensor_bytes(value for value in states if isinstance(value, Tensor))
+
+
+def _storage(tensor: Tensor) -> torch.UntypedStorage:
+    return local_part(tensor).untyped_storage()

@@ -1,0 +1,30 @@
+"""``python -m torchscale.worker.predict CELLS.json``: predicts the memory of training cells without running them.
+
+A line of JSON for each, in order: the prediction, or why there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from torchscale.schema.cell import Cell
+from torchscale.worker.predicted_memory import predict_memory
+
+
+def main() -> None:
+    """Predict all, each line as soon as it is there."""
+    for cell in TypeAdapter(list[Cell]).validate_json(Path(sys.argv[1]).read_bytes()):
+        try:
+            line = predict_memory(cell).model_dump_json()
+        except Exception as error:  # noqa: BLE001 - whatever a user's model raises there, the others must be predicted
+            line = json.dumps({"problem": f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"})
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

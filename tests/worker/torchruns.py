@@ -19,7 +19,7 @@ STEPS = 10
 _SCRIPT = """
 import gc, json, os, sys
 import torch
-from torchscale.schema.cell import LaunchTask
+from torchscale.schema.task import LaunchTask
 from torchscale.worker.measure.parameters import compare_parameters, fingerprint
 from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.trainer import Trainer

@@ -51,7 +51,8 @@ class Exchange(ABC):
         self.payload_bytes = self.elements * kind.itemsize
         self.part = self.elements // part
         exact = _LARGEST_EXACT.get(dtype, 2**24)
-        self._modulus = min(_MODULUS, exact // ranks.world_size + 1) if self.adds else _MODULUS
+        # Sums stay exact: small numbers, and where even ones are too many, nothing from the ranks beyond.
+        self._modulus = min(_MODULUS, max(2, exact // ranks.world_size + 1)) if self.adds else _MODULUS
         self._adding = exact if self.adds else ranks.world_size
         self.input, self.output = self.allocate(kind)
 

@@ -19,7 +19,7 @@ from torchscale.schema.task import LaunchTask
 SCRIPT = """
 import json, os, sys, time
 import torch
-from torchscale.schema.cell import LaunchTask
+from torchscale.schema.task import LaunchTask
 from torchscale.worker.measure.parameters import compare_parameters
 from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.trainer import Trainer
@@ -47,7 +47,7 @@ os._exit(0)
 WHOLE_LAUNCH = """
 import os, sys, time, pathlib
 import torch
-from torchscale.schema.cell import LaunchTask
+from torchscale.schema.task import LaunchTask
 from torchscale.worker import trainer
 from torchscale.worker.outbox import Outbox
 from torchscale.worker.parallel.interface import Parallel
@@ -152,7 +152,7 @@ def test_a_lost_reduction_is_seen_even_where_fp16_skips_the_first_step(tmp_path:
 SIGNALS = """
 import os, sys, json, time
 import torch
-from torchscale.schema.cell import LaunchTask
+from torchscale.schema.task import LaunchTask
 from torchscale.worker.measure.link import measure_link
 from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.trainer import Trainer

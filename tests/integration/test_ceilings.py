@@ -1,0 +1,203 @@
+"""What the machine can do, through the real program."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Program
+
+pytestmark = pytest.mark.integration
+
+SMALL: dict[str, Any] = {
+    "collectives": {"operations": ["all_reduce", "pairs", "barrier"], "max_bytes": "4KiB", "iterations": 3},
+    "hardware": {"matmul_sizes": [64], "seconds": 0.02, "copy_bytes": "1MiB"},
+}
+
+
+def test_one_config_measures_the_machine_and_the_training(program: Program) -> None:
+    config = program.config(
+        models="tiny-resnet", gpu_counts=[1, 2], measure=["hardware", "collectives", "memory", "training"], **SMALL
+    )
+    done = program.run("benchmark", config, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    kinds = [cell["cell"]["kind"] for cell in found["machine"]]
+    assert kinds == ["hardware", "hardware", "collectives", "memory", "memory"]
+    assert {cell["state"] for cell in (*found["machine"], *found["cells"])} == {"ok"}
+    for cell in found["cells"]:
+        # Its peak is what was measured beside it, and the class follows from that.
+        assert 0 < cell["compute"]["mfu"] < 1.5
+        assert "measured matrix products" in cell["compute"]["peak"]["source"]
+        assert cell["compute"]["intensity"] > 0
+        assert cell["compute"]["bound"] in ("compute", "memory", "communication", "input")
+        assert cell["figures"]["flops"]["forward"] == pytest.approx(3_172_864)
+        assert cell["figures"]["joules_per_step"] is None  # no GPU
+    rows = list(csv.DictReader(io.StringIO((program.directory / "results/run/summary.csv").read_text())))
+    assert [row["kind"] for row in rows] == [*kinds, "training", "training"]
+    assert [bool(row["mfu"]) for row in rows] == [False] * 5 + [True] * 2
+
+    # The same command goes on: nothing is left to do, and the report has it all.
+    again = program.run("benchmark", config)
+    assert again.returncode == 0
+    assert "7 done before" in again.stderr
+    for kind in ("html", "pdf", "md"):
+        assert program.run("report", "--source", "results/run", "--format", kind).returncode == 0
+    page = (program.directory / "results/run/report.md").read_text()
+    for title in ("Compute", "Memory", "Ceilings", "Collectives"):
+        assert f"## {title}\n" in page
+
+
+def test_telemetry_covers_the_measured_steps(program: Program) -> None:
+    measurement = {"preset": "quick", "warmup_steps": 2, "warmup_seconds": 0.1, "warmup_max_seconds": 0.5}
+    config = program.config(
+        models="tiny-resnet",
+        gpu_counts=[1],
+        benchmark={**measurement, "measure_seconds": 1.5},
+        telemetry={"interval_seconds": 0.2},
+    )
+    done = program.run("benchmark", config, "--json")
+    assert done.returncode == 0, done.stderr
+    (cell,) = json.loads(done.stdout)["cells"]
+    telemetry = cell["figures"]["telemetry"]
+    assert telemetry["readings"] >= 3
+    assert 1.0 < telemetry["seconds"] < 6.0
+    assert 0 < telemetry["cpu_busy"] <= 1
+    assert telemetry["memory_used_peak_bytes"] > 0
+    assert telemetry["sampler_cpu_seconds"] > 0
+    assert telemetry["gpus"] == []
+    assert program.leftovers() == []
+    off = program.run("benchmark", config, "--telemetry.enabled=false", "--rerun", "all", "--json")
+    assert json.loads(off.stdout)["cells"][0]["figures"]["telemetry"] is None
+
+
+def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
+    options = ("--op", "all_reduce,barrier", "-b", "8", "-e", "1KiB", "--iters", "3", "-w", "1", "-o", "here")
+    first = program.run("comm", *options)
+    assert first.returncode == 0, first.stderr
+    assert "all_reduce, in place" in first.stdout
+    assert "No verdict on the link" in first.stdout
+    lines = [line.split() for line in first.stdout.splitlines() if " fp32 " in line]
+    assert [line[0] for line in lines] == [str(8 << power) for power in range(8)]
+    assert all(line[-1] == "0" for line in lines)
+    judged = program.run("comm", *options, "--hardware.link_bytes_per_second=1e15", "--json")
+    assert judged.returncode == 1  # measured, and far from what such a link carries
+    (content,) = json.loads(judged.stdout)
+    assert content["verdict"]["fits"] is False
+    assert content["verdict"]["causes"]
+    quarantined = list((program.directory / "here/quarantine").iterdir())
+    assert len(quarantined) == 1  # set aside, not lost
+    joined = program.run("hardware", "--size", "64", "--seconds", "0.02", "--dtype", "fp32", "-n", "1", "-o", "here")
+    assert joined.returncode == 0, joined.stderr
+    report = program.run("report", "--source", "here", "--format", "json", "--output", "-")
+    assert [cell["cell"]["kind"] for cell in json.loads(report.stdout)["machine"]] == ["hardware", "collectives"]
+    assert program.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("comm", "--op", "all_redcue"), "all_redcue"),
+        (("comm", "-b", "1MiB", "-e", "1KiB"), "max_bytes 1024 is below min_bytes 1048576"),
+        (("comm", "--link", "nvlink9"), "nvlink9"),
+        (("hardware", "--dtype", "fp7"), "fp7"),
+        (("memory", "--model", "tiny-gpt2", "--limit", "lots"), "lots"),
+        (("memory",), "--model"),
+        (("comm", "stray"), "stray"),
+    ],
+)
+def test_wrong_input_is_said_in_a_line(program: Program, arguments: tuple[str, ...], said: str) -> None:
+    done = program.run(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_one_device_is_too_few_for_a_collective(program: Program) -> None:
+    done = program.run("comm", "-n", "1")
+    assert done.returncode == 3
+    assert "needs 2 devices" in done.stderr or "only" in done.stderr
+
+
+def peaks(program: Program, batches: range) -> dict[int, int]:
+    """Measured peak of each batch size."""
+    options = [part for batch in batches for part in ("-b", str(batch))]
+    done = program.run("memory", "-m", "tiny-gpt2", *options, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return {cell["cell"]["training"]["batch_size"]: cell["ranks"][0]["peak_bytes"] for cell in found}
+
+
+def test_the_search_finds_the_batch_that_trying_all_finds(program: Program) -> None:
+    measured = peaks(program, range(1, 9))
+    assert sorted(measured.values()) == list(measured.values())
+    limit = (measured[5] + measured[6]) // 2
+    done = program.run("memory", "-m", "tiny-gpt2", "--find-max-batch", "--limit", str(limit), "--json", "-o", "search")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["batch_size"] == max(batch for batch, peak in measured.items() if peak <= limit) == 5
+    assert [(trial["batch_size"], trial["state"]) for trial in found["trials"]] == [
+        (1, "ok"), (2, "ok"), (4, "ok"), (8, "oom"), (6, "oom"), (5, "ok"),
+    ]  # fmt: skip
+    # What ran out of memory left nothing behind that the next trial would have had to carry.
+    assert found["trials"][-1]["peak_bytes"] == measured[5]
+    assert program.leftovers() == []
+
+
+def test_a_batch_that_no_host_could_hold_is_an_ordinary_end(program: Program) -> None:
+    done = program.run(
+        "memory", "-m", "tiny-bert", "--find-max-batch", "-b", "100000000", "--limit", "60MiB", "--json",
+        "--model.options.sequence_length=16",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["trials"][0]["state"] == "oom"
+    assert 0 < found["batch_size"] < 1000
+
+
+def test_no_batch_fits_and_no_limit_on_a_cpu(program: Program) -> None:
+    none = program.run("memory", "-m", "tiny-gpt2", "--find-max-batch", "--limit", "1MiB")
+    assert none.returncode == 1
+    assert "No batch of tiny-gpt2 fits" in none.stdout
+    unlimited = program.run("memory", "-m", "tiny-gpt2", "--find-max-batch", "--device", "cpu")
+    assert unlimited.returncode == 3
+    assert "--limit" in unlimited.stderr
+
+
+def test_batches_beyond_one_that_ran_out_of_memory_are_skipped_where_asked(program: Program) -> None:
+    content: dict[str, Any] = {
+        "models": "tiny-gpt2",
+        "batch_sizes": [2, 4, 8],
+        "gpu_counts": [1],
+        "measure": ["memory"],
+        "memory": {"limit": "20MiB"},
+        "launch": {"isolation": "group"},
+    }
+    plain = program.run("benchmark", program.config(**content), "--json")
+    assert [cell["state"] for cell in json.loads(plain.stdout)["machine"]] == ["oom", "oom", "oom"]
+    opted = program.config(**content, experiment_name="opted")
+    done = program.run("benchmark", opted, "--benchmark.skip_larger_batches=true", "--json")
+    assert done.returncode == 1  # one of them did run out of memory
+    cells = json.loads(done.stdout)["machine"]
+    assert [cell["state"] for cell in cells] == ["oom", "skipped", "skipped"]
+    assert cells[2]["reason"] == "batch 2 ran out of memory"
+    page = program.run("report", "--source", "results/opted", "--format", "md", "--output", "-")
+    assert "smallest out of memory" in page.stdout
+
+
+def test_a_dry_run_predicts_memory_and_time(program: Program) -> None:
+    config = program.config(models="tiny-gpt2", batch_sizes=[2, 1_000_000], gpu_counts=[1])
+    done = program.run("benchmark", config, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "It should take between" in done.stdout
+    assert "1 cell is predicted to take more than" in done.stdout
+    found = json.loads(program.run("benchmark", config, "--dry-run", "--json").stdout)
+    small, huge = found["cells"]
+    assert small["predicted_to_fit"] is True
+    assert 10 << 20 < small["predicted_peak_bytes"] < 100 << 20
+    assert huge["predicted_to_fit"] is False
+    assert not (program.directory / "results").exists()

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tests.factories import cells
+from torchscale.worker.measure.flops import TrafficCounter, count_flops
+from torchscale.worker.models import build_workload
+from torchscale.worker.models.interface import Workload
+
+
+def counted(name: str, **options: int) -> tuple[float, float]:
+    """Forward and backward operations of one sample of a catalogued model."""
+    cell = cells(models={"name": name, **options}, gpu_counts=[1])[0]
+    found = count_flops(lambda: build_workload(cell))
+    return found.forward, found.backward
+
+
+def test_resnet_50_against_its_published_4_09_gmacs() -> None:
+    forward, backward = counted("resnet50")
+    assert forward == pytest.approx(2 * 4.09e9, rel=0.02)
+    # Every product of the forward pass has two in the backward pass, but for the first layer: images need no gradient.
+    first_layer = 2 * 112 * 112 * 64 * 3 * 7 * 7
+    assert backward == pytest.approx(2 * forward - first_layer, rel=1e-6)
+
+
+# 2 N T + 4 L d S T forward and twice that backward (N: parameters in matrix products; Kaplan et al., 2020, and
+# Narayanan et al., 2021, with attention's products over the whole square).
+@pytest.mark.parametrize(
+    ("name", "layers", "width", "vocabulary", "tokens", "head"),
+    [("gpt2", 12, 768, 50257, 1024, 0), ("bert-large", 24, 1024, 30522, 512, 1024 * 1024)],
+)
+def test_transformers_against_the_formula_of_their_shapes(
+    name: str, layers: int, width: int, vocabulary: int, tokens: int, head: int
+) -> None:
+    products = 12 * layers * width**2 + vocabulary * width + head
+    expected = 2 * products * tokens + 4 * layers * width * tokens * tokens
+    forward, backward = counted(name)
+    assert forward == pytest.approx(expected, rel=0.02)
+    assert backward == pytest.approx(2 * expected, rel=0.02)
+    assert forward + backward == pytest.approx(6 * products * tokens + 12 * layers * width * tokens * tokens, rel=0.02)
+
+
+class TwoLayers(nn.Module):
+    """x (batch, 8) → 16 → 1, its mean as loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16, bias=False), nn.Linear(16, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.second(self.first(x))
+        return hidden.mean()
+
+
+def test_a_model_of_two_products_by_hand() -> None:
+    def build() -> Workload:
+        return Workload(TwoLayers(), lambda batch, generator: {"x": torch.rand(batch, 8, generator=generator)})
+
+    found = count_flops(build)
+    assert found.forward == 2 * (8 * 16 + 16 * 1)
+    assert found.backward == 2 * (8 * 16) + 2 * 2 * 16  # x needs no gradient
+    assert found.sample_bytes is not None
+    assert found.fixed_bytes is not None
+    # Weights are read forward, the second one's again backward, and each one's gradient is written.
+    assert found.fixed_bytes >= 4 * (128 + 16 + 16 + 128 + 16)
+    assert found.sample_bytes >= 4 * (8 + 16 + 16 + 1 + 8 + 16 + 16)
+
+
+def test_an_authors_own_figure_counts_three_times_over() -> None:
+    def build() -> Workload:
+        return Workload(TwoLayers(), lambda batch, generator: {"x": torch.rand(batch, 8)}, flops_per_sample=100.0)
+
+    found = count_flops(build)
+    assert (found.forward, found.backward, found.sample_bytes) == (100.0, 200.0, None)
+
+
+def test_traffic_is_what_operators_read_and_write_and_views_move_nothing() -> None:
+    a, b = torch.ones(10, 20), torch.ones(20, 30)
+    with TrafficCounter() as moved:
+        product = a @ b
+        product.view(-1).unsqueeze(0)
+    assert moved.total == 4 * (200 + 600 + 300)
+    with TrafficCounter() as squared:
+        a * a
+    assert squared.total == 4 * (200 + 200)

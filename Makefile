@@ -56,6 +56,8 @@ campaign: install
 	done
 	$(BIN)/python benchmarks/overhead.py --pairs 10
 	$(BIN)/python benchmarks/sweep_efficiency.py --repeats 5
+	$(BIN)/python benchmarks/collectives.py --pairs 30
+	$(BIN)/python benchmarks/telemetry.py --pairs 30
 	$(BIN)/python benchmarks/signals.py --processes 10
 	$(BIN)/python benchmarks/diagnosis.py
 	$(BIN)/python benchmarks/trace_analysis.py

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.units import format_bytes, format_percent, format_rate, format_seconds, parse_duration
+from torchscale.units import (
+    format_byte_rate,
+    format_bytes,
+    format_flops,
+    format_percent,
+    format_rate,
+    format_seconds,
+    parse_bytes,
+    parse_duration,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +73,23 @@ def test_duration(text: str, seconds: float) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("8", 8), ("1KiB", 1024), ("64M", 64 << 20), ("1.5GB", 3 << 29), (" 2 kib ", 2048), ("7B", 7)]
+)
+def test_bytes_as_people_type_them(text: str, count: int) -> None:
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "x", "1XB", "-1", "1 K B", "1e3"])
+def test_what_is_no_number_of_bytes(text: str) -> None:
+    with pytest.raises(ValueError, match="not a number of bytes"):
+        parse_bytes(text)
+
+
+def test_rates_have_decimal_prefixes() -> None:
+    assert format_byte_rate(4.3e12) == "4.30 TB/s"
+    assert format_byte_rate(999.6) == "1.00 kB/s"
+    assert format_flops(7.9e14) == "790 TFLOP/s"
+    assert format_flops(2.5e18) == "2500 PFLOP/s"

@@ -84,7 +84,7 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
     lines = [line.split() for line in first.stdout.splitlines() if " fp32 " in line]
     assert [line[0] for line in lines] == [str(8 << power) for power in range(8)]
     assert all(line[-1] == "0" for line in lines)
-    judged = program.run("comm", *options, "--hardware.link_bytes_per_second=1e15", "--json")
+    judged = program.run("comm", *options, "--hardware.link_bytes_per_second=1.0e+15", "--json")
     assert judged.returncode == 1  # measured, and far from what such a link carries
     (content,) = json.loads(judged.stdout)
     assert content["verdict"]["fits"] is False
@@ -148,15 +148,17 @@ def test_the_search_finds_the_batch_that_trying_all_finds(program: Program) -> N
     assert program.leftovers() == []
 
 
-def test_a_batch_that_no_host_could_hold_is_an_ordinary_end(program: Program) -> None:
-    done = program.run(
-        "memory", "-m", "tiny-bert", "--find-max-batch", "-b", "100000000", "--limit", "60MiB", "--json",
-        "--model.options.sequence_length=16",
-    )  # fmt: skip
+@pytest.mark.parametrize("isolation", ["cell", "group"])
+def test_real_out_of_memory_is_an_ordinary_end_of_a_trial(program: Program, isolation: str) -> None:
+    limit = ("--limit", "10GiB", f"--launch.isolation={isolation}")
+    done = program.run("memory", "-m", "faulty:hungry", "--find-max-batch", "--largest", "64", *limit, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["trials"][0]["state"] == "oom"
-    assert 0 < found["batch_size"] < 1000
+    assert found["batch_size"] == 5
+    failed = [trial for trial in found["trials"] if trial["state"] == "oom"]
+    assert [trial["batch_size"] for trial in failed] == [8, 6]
+    assert all("memory" in trial["reason"] for trial in failed)
+    assert program.leftovers() == []
 
 
 def test_no_batch_fits_and_no_limit_on_a_cpu(program: Program) -> None:

@@ -156,5 +156,5 @@ def test_ready_files_are_plans(program: Program) -> None:
     configs = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
     assert len(configs) >= 8
     for path in configs:
-        done = program.run("benchmark", str(path), "--dry-run", "--device=cpu")
+        done = program.run("benchmark", str(path), "--dry-run", "--no-predict", "--device=cpu")
         assert done.returncode == 0, (path.name, done.stderr)

@@ -380,3 +380,25 @@ def test_what_config_show_prints_loads_to_the_same(tmp_path: Path, content: dict
     for name, printed in (("again.yaml", to_yaml(experiment)), ("again.json", to_json(experiment))):
         assert load(tmp_path, printed, name=name) == experiment
         jsonschema.Draft202012Validator(EDITOR_SCHEMA).validate(json.loads(to_json(experiment)))
+
+
+def test_models_are_needed_only_where_something_is_trained() -> None:
+    alone = load_experiment(None, ["--measure=[collectives, hardware]"])
+    assert (alone.models, alone.batch_sizes) == ((), ())
+    assert Experiment.model_validate_json(alone.model_dump_json()) == alone  # as a run folder keeps it
+    with pytest.raises(ConfigError, match="models: this key is required"):
+        load_experiment(None, ["--measure=[collectives, memory]"])
+    with pytest.raises(ConfigError, match="expected 'training', 'collectives', 'hardware' or 'memory'"):
+        load_experiment(None, ["--measure=[comm]"])
+
+
+def test_sizes_are_read_as_people_write_them() -> None:
+    read = load_experiment(
+        None, ["--measure=collectives", "--collectives.max_bytes=64MiB", "--collectives.min_bytes=8"]
+    )
+    assert (read.collectives.min_bytes, read.collectives.max_bytes) == (8, 64 << 20)
+    for wrong, said in (("64MB/s", "not a number of bytes"), ("0", "at least 1"), ("1KB", "below min_bytes")):
+        with pytest.raises(ConfigError, match=said):
+            load_experiment(
+                None, ["--measure=collectives", "--collectives.min_bytes=4KiB", f"--collectives.max_bytes={wrong}"]
+            )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = Path("benchmark_config.yaml")
 RESULTS = Path("results")
-_PREDICTION_SECONDS = 60.0
+_PREDICTION_SECONDS = 30.0
 """What predicting memory may take of a dry run; cells that it does not reach have no prediction."""
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Leftover arguments are overrides of config keys: ``--training.precision=bf16``."""
@@ -56,6 +56,9 @@ def benchmark(
         Path | None, typer.Option("--output-dir", "-o", help="Run folder. Default: results/<experiment_name>")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, one row a cell, and run nothing.")] = False,
+    predict: Annotated[
+        bool, typer.Option("--predict/--no-predict", help="With --dry-run: predict memory, for half a minute at most.")
+    ] = True,
     rerun: Annotated[
         RerunChoice | None,
         typer.Option("--rerun", help="Measure again what failed, or all; what was there is set aside, not deleted."),
@@ -86,7 +89,8 @@ def benchmark(
     plan = make_plan(experiment, machine)
     folder = output_dir if output_dir is not None else RESULTS / experiment.experiment_name
     if dry_run:
-        _show_plan(experiment, plan, machine, folder, as_json=as_json)
+        forecast = _predicted(plan, machine, seconds=_PREDICTION_SECONDS if predict else 0.0)
+        _show_plan(experiment, plan, machine, folder, forecast, as_json=as_json)
         return
     if not plan.to_run:
         raise MachineError(
@@ -206,25 +210,29 @@ def device_words(plan: Plan, machine: Machine) -> str:
     return f"CPU ({len(plan.device_indices)} cores, {threads} per rank, gloo)"
 
 
-def _show_plan(experiment: Experiment, plan: Plan, machine: Machine, folder: Path, *, as_json: bool) -> None:
+def _show_plan(
+    experiment: Experiment, plan: Plan, machine: Machine, folder: Path, forecast: Forecast, *, as_json: bool
+) -> None:
     from torchscale.cli.plan_view import plan_json, print_plan  # noqa: PLC0415 - `--help` does not need it
 
     if as_json:
-        typer.echo(plan_json(plan, _predicted(plan, machine)))
+        typer.echo(plan_json(plan, forecast))
         return
-    predicted = _predicted(plan, machine)
-    print_plan(
-        plan, where=device_words(plan, machine), folder=folder, settings=experiment.benchmark, forecast=predicted
-    )
+    where = device_words(plan, machine)
+    print_plan(plan, where=where, folder=folder, settings=experiment.benchmark, forecast=forecast)
 
 
-def _predicted(plan: Plan, machine: Machine) -> Forecast:
-    """What the plan's training cells are predicted to take of a device, and what a device has."""
+def _predicted(plan: Plan, machine: Machine, *, seconds: float) -> Forecast:
+    """What the plan's training cells are predicted to take of a device, and what a device has; nothing in no time."""
     from torchscale.cli.plan_view import Forecast  # noqa: PLC0415 - `--help` does not need it
     from torchscale.launch.prediction import predict_cells  # noqa: PLC0415
+    from torchscale.schema.cell import Cell  # noqa: PLC0415
+    from torchscale.schema.memory import MemoryCell  # noqa: PLC0415
 
+    trained = [cell.training if isinstance(cell, MemoryCell) else cell for cell in plan.to_run]
+    cells = [cell for cell in trained if isinstance(cell, Cell)]
     with status("Predicting memory"):
-        predicted = predict_cells(plan.training, timeout_seconds=_PREDICTION_SECONDS)
+        predicted = predict_cells(cells, timeout_seconds=seconds) if seconds and cells else {}
     sizes = [info.memory_bytes for info in machine.environment.devices if info.index in plan.device_indices]
     known = [size for size in sizes if size is not None]
     if plan.device == "cpu":

@@ -65,7 +65,7 @@ def print_plan(plan: Plan, *, where: str, folder: Path, settings: Benchmark, for
         *row, action = _row(entry, reasons)
         peak = forecast.peak_bytes(entry.cell)
         if forecast.fits(entry.cell) is False and not entry.skip_reason:
-            action = "[yellow]run; predicted not to fit[/yellow]"
+            action = "[yellow]run, may not fit[/yellow]"
         memory = "" if peak is None else format_bytes(peak)
         table.add_row(str(number), *row, memory, action, style="dim" if entry.skip_reason else None)
     console.print(table)
@@ -80,6 +80,9 @@ def print_plan(plan: Plan, *, where: str, folder: Path, settings: Benchmark, for
     console.print(
         f"It should take between {format_seconds(low)} and {format_seconds(high)}, by the rule that ends a measurement."
     )
+    missing = sum(forecast.peak_bytes(cell) is None for cell in plan.to_run if isinstance(cell, Cell | MemoryCell))
+    if missing and forecast.predicted:
+        console.print(f"Memory was not predicted for {missing} of them: no way to, or no time.", style="dim")
     misfits = sum(forecast.fits(cell) is False for cell in plan.to_run)
     if misfits and forecast.device_bytes is not None:
         what = "all ranks together" if forecast.shared else "a device"

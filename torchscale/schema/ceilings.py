@@ -82,7 +82,7 @@ class Hardware(Section):
     )
     peak_flops: dict[MatmulType, Annotated[float, Field(gt=0)]] = Field(
         default_factory=dict,
-        description="Peak dense FLOP/s of a device per dtype, for MFU: {bf16: 989e12}; default: the catalogue's.",
+        description="Peak dense FLOP/s of a device per dtype, for MFU: {bf16: 989.0e+12}; default: the catalogue's.",
     )
     matmul_sizes: Annotated[tuple[Positive, ...], BeforeValidator(as_axis)] | None = Field(
         None, description="Square matrices to multiply; default: 1024 to 16384 on GPUs, 256 to 2048 on CPUs."

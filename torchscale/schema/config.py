@@ -373,7 +373,7 @@ class Experiment(Section):
         kinds = measure if isinstance(measure, list | tuple) else [measure]
         if measure is None or "training" in kinds or "memory" in kinds:
             return data
-        return {"models": _NO_MODELS, "batch_sizes": _NO_MODELS, **data}
+        return {**data, **{key: _NO_MODELS for key in ("models", "batch_sizes") if not data.get(key)}}
 
     @field_validator("experiment_name")
     @classmethod

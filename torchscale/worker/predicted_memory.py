@@ -1,13 +1,13 @@
-"""The memory of a training step without running it: torch's memory tracker over two steps of fake tensors on one
+"""The memory of a training step without running it: torch's memory tracker over a step of fake tensors on one
 device, and arithmetic for what a strategy adds or shares out.
 
-Fake tensors of the CPU stand for those of any device: a backward pass of fake CUDA tensors ends the process where
-torch has no CUDA.
+The fake tensors are CUDA's where torch has it, else the CPU's; attention then takes what the CPU's kernels take.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +26,6 @@ from torchscale.worker.optimizer import make_optimizer
 from torchscale.worker.parallel.blocks import checkpoint_blocks, repeated_blocks
 from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.precision import PrecisionPolicy
-from torchscale.worker.ranks import Ranks
 
 _TRACKED = "torch's memory tracker under fake tensors"
 
@@ -43,7 +42,13 @@ def predict_memory(cell: Cell) -> PredictedMemory:
         raise ValueError(f"no prediction for strategy {strategy.name}")
     if cell.precision == "fp8" or cell.compile:
         raise ValueError(f"no prediction for {'fp8' if cell.precision == 'fp8' else 'compiled models'}")
-    tracked = _track(cell)
+    alone = {
+        "strategy": NoStrategy(name="none"),
+        "world_size": 1,
+        "scaling": "weak",
+        "batch_size": cell.copy_batch_size,
+    }
+    tracked = _track(cell.model_copy(update=alone).model_dump_json())
     if cell.world_size == 1:
         return PredictedMemory(parts=tracked.parts, peak_bytes=tracked.peak_bytes, method=_TRACKED)
     parts, method, peak = tracked.parts, _TRACKED, tracked.peak_bytes
@@ -79,37 +84,44 @@ class _Tracked:
     peak_bytes: int
 
 
-def _track(cell: Cell) -> _Tracked:
-    """Two steps of the whole model on one device, with a copy's batch."""
-    alone = cell.model_copy(update={"strategy": NoStrategy(name="none"), "world_size": 1})
-    ranks = Ranks(0, 0, 1, torch.device("cpu"), None)
+@functools.lru_cache(maxsize=8)
+def _track(content: str) -> _Tracked:
+    """A step of the whole model on one device; ``content`` is its cell as JSON. Kept, since cells of other counts and
+    strategies share it."""
+    cell = Cell.model_validate_json(content)
+    # Whose kernels are chosen: those of fake CUDA tensors end the process where torch has no CUDA.
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with FakeTensorMode(allow_non_fake_inputs=True), _seed_kept():
         with torch.device("meta"):  # where initialisation reads no values back
-            workload = build_workload(alone)
-        module = _on_fake_cpu(workload.module).train()
+            workload = build_workload(cell)
+        module = _on_device(workload.module, device).train()
         if cell.channels_last:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         checkpoint_blocks(repeated_blocks(module), cell.activation_checkpointing)
-        precision = PrecisionPolicy(cell.precision, ranks.device)
-        optimizer = make_optimizer(alone, Parallel(module, module))
+        precision = PrecisionPolicy(cell.precision, device)
+        optimizer = make_optimizer(cell, Parallel(module, module))
         pieces = cell.gradient_accumulation
         batch = workload.make_batch(cell.copy_batch_size, torch.Generator().manual_seed(0))
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        # The optimizer's states are there from its first step on; this one nobody needs to follow.
+        for parameter in module.parameters():
+            parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
         tracker = MemTracker()
         tracker.track_external(module, optimizer)
         passes = [{name: tensor.chunk(pieces)[number] for name, tensor in batch.items()} for number in range(pieces)]
         with tracker, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # hooks that it cannot set on inputs
-            for _ in range(2):
-                for one in passes:
-                    tracker.reset_mod_stats()  # it takes a second pass in a row for an error
-                    with precision.forward_context():
-                        loss = workload.loss_of(module(**workload.inputs(one)), one)
-                    loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-        peak = next(iter(tracker.get_tracker_snapshot("peak").values()))
+            for one in passes:
+                tracker.reset_mod_stats()  # it takes a second pass in a row for an error
+                with precision.forward_context():
+                    loss = workload.loss_of(module(**workload.inputs(one)), one)
+                loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        peaks = {where.type: parts for where, parts in tracker.get_tracker_snapshot("peak").items()}
         batch_bytes = sum(tensor.untyped_storage().nbytes() for tensor in batch.values())
-        by_part = {str(getattr(kind, "value", kind)): count for kind, count in peak.items()}
+        by_part = {str(getattr(kind, "value", kind)): count for kind, count in peaks[device.type].items()}
     return _Tracked(
         MemoryParts(
             parameters=by_part.get("Parameter", 0),
@@ -122,18 +134,18 @@ def _track(cell: Cell) -> _Tracked:
     )
 
 
-def _on_fake_cpu(module: nn.Module) -> nn.Module:
-    """``module`` with tensors of the CPU instead of the meta device, so that the CPU's kernels are chosen: on the meta
-    device attention keeps its whole matrix. ``Module.to`` cannot exchange fake tensors."""
+def _on_device(module: nn.Module, device: torch.device) -> nn.Module:
+    """``module`` with fake tensors of ``device`` in place of the meta device's, so that its kernels are chosen: on the
+    meta device attention keeps its whole matrix. ``Module.to`` cannot exchange fake tensors."""
     made: dict[Tensor, nn.Parameter] = {}  # parameters may be shared, and must stay so
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None:
-                fake = torch.empty_like(parameter, device="cpu")
+                fake = torch.empty_like(parameter, device=device)
                 part._parameters[name] = made.setdefault(parameter, nn.Parameter(fake, parameter.requires_grad))
         for name, buffer in part._buffers.items():
             if buffer is not None:
-                part._buffers[name] = torch.empty_like(buffer, device="cpu")
+                part._buffers[name] = torch.empty_like(buffer, device=device)
     return module
 
 

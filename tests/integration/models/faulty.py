@@ -53,6 +53,21 @@ class FaultyNet(nn.Module):
         return loss * float("nan") if self.fault == "nan" else loss
 
 
+class HungryNet(FaultyNet):
+    """Asks for more memory than there can be once a batch is larger than five."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss, unless the batch is too large."""
+        if len(x) > 5:
+            torch.empty(2**60, dtype=torch.uint8)
+        return super().forward(x, y)
+
+
+def hungry() -> nn.Module:
+    """A model for which five samples are the most."""
+    return HungryNet("none", 0, 0)
+
+
 def hang_here() -> None:
     """Never returns in any test's time."""
     while True:

@@ -4,8 +4,9 @@
 
     python benchmarks/telemetry.py --pairs 15
 
-Blocks of training steps alternate, one with the sampler running beside it and one without, on a core of their own each
-as in a sweep; the sampler may run on any. The interval of the ratio is over pairs.
+Blocks of training steps alternate, one with the sampler running beside it and one without, each rank on a core of its
+own as in a sweep; the sampler may run on any, and is started by a process that trains nothing (a fork would slow the
+rank that makes it). The interval of the ratio is over pairs.
 """
 
 from __future__ import annotations
@@ -47,18 +48,40 @@ def main() -> None:
         return
     for ranks in arguments.ranks:
         with tempfile.TemporaryDirectory() as directory:
-            local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
-            subprocess.run(
-                [sys.executable, "-m", "torch.distributed.run", *local, __file__, "--pairs", str(arguments.pairs)],
-                check=True,
-                timeout=3600,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCHSCALE_OUT": directory},
-            )
-            found = json.loads((Path(directory) / "out.json").read_text())
+            cpu_seconds, wall_seconds = _serve(Path(directory), ranks, arguments.pairs)
+            ratios = json.loads((Path(directory) / "out.json").read_text())
         print(f"tiny-resnet, batch 32, {ranks} gloo rank{'s' * (ranks > 1)}, a reading every {INTERVAL_SECONDS:g} s")
-        print(f"  throughput with ÷ without: {describe(found['ratios'])}")
-        share = sum(found["cpu_seconds"]) / sum(found["wall_seconds"])
-        print(f"  the sampler's processor time, start-up included: {share:.2%} of a core", flush=True)
+        print(f"  throughput with ÷ without: {describe(ratios)}")
+        print(f"  the sampler's processor time: {cpu_seconds / arguments.pairs * 1e3:.0f} ms a launch of ", end="")
+        print(f"{wall_seconds / arguments.pairs:.1f} s, start-up included", flush=True)
+
+
+def _serve(directory: Path, ranks: int, pairs: int) -> tuple[float, float]:
+    """Run the ranks, and the sampler whenever rank 0 asks for it; its processor time, and how long it ran."""
+    local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *local, __file__, "--pairs", str(pairs)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCHSCALE_OUT": str(directory)},
+    )
+    cpu_seconds = wall_seconds = 0.0
+    for pair in range(pairs):
+        here = directory / str(pair)
+        here.mkdir()
+        _wait_for(here / "start", process)
+        began = time.perf_counter()
+        with sampling(here, INTERVAL_SECONDS, ()):
+            _wait_for(here / "stop", process)
+        wall_seconds += time.perf_counter() - began
+        cpu_seconds += read_readings(here)[1] or 0.0
+        (here / "done").touch()
+    if process.wait(timeout=300) != 0:
+        raise SystemExit("a rank failed")
+    return cpu_seconds, wall_seconds
+
+
+def _wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until the ranks have written it, or are gone."""
+    wait_until(lambda: path.exists() or process.poll() is not None, timeout_seconds=300)
 
 
 def _as_rank(pairs: int) -> None:
@@ -71,7 +94,8 @@ def _as_rank(pairs: int) -> None:
     task = LaunchTask(
         cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=time.time(), collective_timeout_seconds=600
     )
-    ratios, cpu_seconds, wall_seconds = [], [], []
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    ratios = []
     with joined_ranks(task) as ranks:
         trainer = Trainer(cell, ranks)
         trainer.run_batch(20)
@@ -79,28 +103,21 @@ def _as_rank(pairs: int) -> None:
         for pair in range(pairs):
             seconds = {}
             for sampled in (True, False) if pair % 2 else (False, True):
-                directory = out / f"{pair}-{sampled}"
-                if rank == 0:
-                    directory.mkdir()
-                os.sched_setaffinity(0, set(cores))  # the sampler may run anywhere
-                began = time.perf_counter()
-                with sampling(directory, INTERVAL_SECONDS if sampled and rank == 0 else None, ()):
-                    os.sched_setaffinity(0, {cores[rank % len(cores)]})
-                    if sampled and rank == 0:
-                        wait_until((directory / READINGS).exists, timeout_seconds=30)
-                    seconds[sampled] = trainer.run_batch(steps).batch.seconds
+                here = out / str(pair)
                 if sampled and rank == 0:
-                    used = read_readings(directory)[1]
-                    if used is not None:
-                        cpu_seconds.append(used)
-                        wall_seconds.append(time.perf_counter() - began)
+                    wait_until(here.exists, timeout_seconds=300)
+                    (here / "start").touch()
+                    wait_until((here / READINGS).exists, timeout_seconds=300)
+                seconds[sampled] = trainer.run_batch(steps).batch.seconds  # the ranks wait for each other first
+                if sampled and rank == 0:
+                    (here / "stop").touch()
+                    wait_until((here / "done").exists, timeout_seconds=300)
             worst = torch.tensor([seconds[True], seconds[False]], dtype=torch.float64)
             if world_size > 1:
                 dist.all_reduce(worst, op=dist.ReduceOp.MAX)
             ratios.append(float(worst[1] / worst[0]))
     if rank == 0:
-        content = {"ratios": ratios, "cpu_seconds": cpu_seconds, "wall_seconds": wall_seconds}
-        (out / "out.json").write_text(json.dumps(content))
+        (out / "out.json").write_text(json.dumps(ratios))
     sys.stdout.flush()
     os._exit(0)
 

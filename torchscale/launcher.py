@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torchscale.launch.group import Group
 from torchscale.launch.torchrun import LaunchLimits, StopRequest, cell_environment, run_launch
 from torchscale.plan import Plan
+from torchscale.schema.cell import Cell, model_key
 from torchscale.schema.config import Experiment
 from torchscale.schema.progress import Progress
 from torchscale.schema.record import LaunchRecord, State
@@ -59,6 +60,7 @@ class Launcher:
             budget_seconds=experiment.benchmark.cell_seconds,
         )
         self._shares = settings.isolation == "group"
+        self._counted: set[str] = set()
         self._group: Group | None = None
         self._kind: object = None
 
@@ -67,6 +69,8 @@ class Launcher:
         again in its own, and what these say counts."""
         record = self._run_grouped(item) if self._shares else self._run_alone(item)
         self._folder.finish_launch(item.cell, record)
+        if isinstance(item.cell, Cell) and record.ranks:
+            self._counted.add(model_key(item.cell))
         return record
 
     def close(self) -> None:
@@ -108,8 +112,9 @@ class Launcher:
         return record
 
     def _task(self, item: Pending) -> LaunchTask:
-        """What the ranks of a launch are told, as of now."""
+        """What the ranks of a launch are told, as of now. Operations are counted once for each model of a sweep."""
         plan, world_size = self._plan, item.cell.world_size
+        trained = item.cell if isinstance(item.cell, Cell) else None
         return LaunchTask(
             cell=item.cell,
             launch=item.launch,
@@ -124,7 +129,8 @@ class Launcher:
             collective_timeout_seconds=self._limits.collective_seconds,
             log_step_times=self._log_steps,
             gpu_uuids=plan.uuids_of(world_size),
-            telemetry_seconds=self._telemetry_seconds,
+            telemetry_seconds=None if trained is None else self._telemetry_seconds,
+            counts_flops=trained is not None and model_key(trained) not in self._counted,
         )
 
 

@@ -207,7 +207,7 @@ class RunFolder:
     def join(cls, path: Path, experiment: ExperimentFile) -> RunFolder:
         """Open a folder to put more cells in, those of ``experiment.plan``, or start one (writes ``experiment.json``).
 
-        What the folder is about stays as it is.
+        What the folder is about stays as it is, but for what is newly declared of links and peaks.
 
         Raises:
             StoreError: an existing folder cannot be read, or was measured on another machine than these cells will be.
@@ -223,9 +223,10 @@ class RunFolder:
                 raise StoreError(f"{path} is of another machine; it differs in " + "; ".join(differing), hint=hint)
         known = {entry.cell.id for entry in folder.experiment.plan}
         joining = [entry for entry in experiment.plan if entry.cell.id not in known]
-        if not joining:
+        config = _with_declared(folder.experiment.config, experiment.config)
+        if not joining and config == folder.experiment.config:
             return folder
-        joined = folder.experiment.model_copy(update={"plan": (*folder.experiment.plan, *joining)})
+        joined = folder.experiment.model_copy(update={"plan": (*folder.experiment.plan, *joining), "config": config})
         atomic_write_model(path / "experiment.json", joined)
         return cls(path, joined)
 
@@ -392,6 +393,12 @@ def _refuse_other_experiment(path: Path, old: ExperimentFile, new: ExperimentFil
             f"{path} holds another experiment; it differs in " + "; ".join(differing),
             hint="use another --output-dir or experiment_name, or undo the change; only axes may grow",
         )
+
+
+def _with_declared(config: Experiment, joining: Experiment) -> Experiment:
+    """``config`` with what ``joining`` says of the hardware: it touches how figures are judged, and none of them."""
+    said = {name: getattr(joining.hardware, name) for name in joining.hardware.model_fields_set}
+    return config.model_copy(update={"hardware": config.hardware.model_copy(update=said)}) if said else config
 
 
 def _shared(config: Experiment) -> dict[str, object]:

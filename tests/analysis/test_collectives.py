@@ -207,6 +207,21 @@ def test_what_is_seen_to_be_amiss_is_named_with_a_command() -> None:
     assert all(cause.check for cause in verdict.causes)
 
 
+def test_a_sweep_that_ends_too_early_is_not_held_against_the_link() -> None:
+    def verdict(*rates: float) -> LinkVerdict:
+        sizes = [MIB << power for power in range(len(rates))]
+        found = [sample(size=size, seconds=size / rate) for size, rate in zip(sizes, rates, strict=True)]
+        places = [rank(number, found) for number in (0, 1)]
+        machine = Machine(Hardware(link_bytes_per_second=10e9), places[0], None, None, {})
+        return judge_link(sweep(), collective_figures(sweep(), [record(*places)]), machine)
+
+    rising = verdict(1e9, 2e9)
+    assert rising.share is None
+    assert "--max-bytes" in rising.text
+    assert verdict(1e9, 1.05e9).fits is False
+    assert verdict(5e9, 9e9).fits is True
+
+
 def test_a_declared_link_is_judged_over_gloo_too() -> None:
     verdict = judged(1.1e9, {"link": "ethernet-10g"}, backend="gloo")
     assert verdict.fits is True

@@ -6,8 +6,9 @@ from tests.factories import cells, failed_record, launch_record, rank_record, ru
 from torchscale.analysis.flags import Flag, foreign_share
 from torchscale.analysis.results import summarize, summarize_cell
 from torchscale.schema.experiment import PlannedCell
-from torchscale.schema.record import HostLoad, LaunchRecord, State, StopRule, Warmup
+from torchscale.schema.record import FlopCount, HostLoad, LaunchRecord, State, StopRule, Warmup
 from torchscale.schema.run import CellRun
+from torchscale.schema.telemetry import GpuUse, Telemetry
 
 ONE, TWO = cells()
 
@@ -145,3 +146,26 @@ def test_foreign_work_on_a_pinned_ranks_core() -> None:
 def test_foreign_work_where_ranks_share_all_cores() -> None:
     ranks = [rank_record(TWO, rank, host_load=load(24.0, 10.0, pinned=False, cores=8)) for rank in range(2)]
     assert foreign_share(ranks) == pytest.approx(4.0 / 80)
+
+
+def test_operations_counted_once_hold_for_all_cells_of_a_model() -> None:
+    flops = FlopCount(forward=1e9, backward=2e9, sample_bytes=1e8, fixed_bytes=1e8)
+    counted = launch_record(ONE, ranks=[rank_record(ONE, flops=flops)])
+    summary = summarize(run({ONE.id: [counted], TWO.id: [launch_record(TWO)]}, hardware={"peak_flops": {"fp32": 1e12}}))
+    rates = [cell.compute.flops_per_second for cell in summary.cells if cell.compute is not None]
+    assert rates == pytest.approx([8 * 3e9 / 0.1] * 2)  # 8 samples a device, a step of 0.1 s
+    assert [cell.compute.mfu for cell in summary.cells if cell.compute is not None] == pytest.approx([0.24] * 2)
+    none = summarize(run())
+    assert [cell.compute for cell in none.cells] == [None, None]
+
+
+def test_energy_is_per_step_and_per_sample() -> None:
+    use = GpuUse(uuid="GPU-1", energy_joules=5000.0, power_watts=500.0)
+    record = launch_record(ONE, telemetry=Telemetry(seconds=10.0, readings=10, gpus=(use,)))
+    figures = summarize_cell(CellRun(PlannedCell(cell=ONE), (record,))).figures
+    assert figures is not None
+    assert figures.joules_per_step == pytest.approx(50.0)  # over 100 steps
+    assert figures.samples_per_joule == pytest.approx(8 / 50)
+    without = summarize_cell(CellRun(PlannedCell(cell=ONE), (record, launch_record(ONE, 1)))).figures
+    assert without is not None
+    assert without.joules_per_step is None  # one launch did not say

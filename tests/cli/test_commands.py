@@ -131,7 +131,9 @@ def test_config_show_and_schema(tmp_path: Path) -> None:
 
 def test_list(tmp_path: Path) -> None:
     everything = json.loads(torchscale(tmp_path, "list", "--json").stdout)
-    assert set(everything) == {"models", "strategies", "precisions", "optimizers", "presets", "hardware"}
+    kinds = {"models", "strategies", "precisions", "optimizers", "presets", "hardware", "devices", "links"}
+    assert set(everything) == kinds
+    assert {"name": "nvlink4", "per direction": "450 GB/s"}.items() <= everything["links"][2].items()
     narrow = torchscale(tmp_path, "list", "models", columns=80).stdout
     assert "25.6 M" in narrow
     assert "sequence_length=2048" in narrow.replace("\n", "").replace(" ", "")

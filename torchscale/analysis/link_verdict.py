@@ -13,6 +13,7 @@ from torchscale.schema.probe import DriverFacts
 from torchscale.units import format_byte_rate, format_percent
 
 _DEFAULT_SHARE = 0.7
+_RISE = 1.1
 _PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56e9}
 """Bytes per second, lane and direction, by generation (PCI-SIG base specifications)."""
 _WITHIN_LINK = ("Ring", "Tree")
@@ -87,6 +88,11 @@ def judge_link(cell: CollectivesCell, figures: CollectiveFigures, machine: Machi
         return LinkVerdict(f"No verdict on the link: {algorithm} reduces in the switch and can exceed its links.")
     share = peak.busbw / ceiling.bytes_per_second
     fits = share >= ceiling.expected_share
+    if not fits and _still_rises(curve):
+        return LinkVerdict(
+            f"No verdict on the link: the bus bandwidth of {curve.operation} still rises at the largest size; measure "
+            "larger ones (--max-bytes)."
+        )
     words = (
         f"{curve.operation} reaches {format_byte_rate(peak.busbw)} of bus bandwidth, {format_percent(share, 0)} of "
         f"what {ceiling.link} carries ({format_byte_rate(ceiling.bytes_per_second)} per direction)"
@@ -99,6 +105,11 @@ def judge_link(cell: CollectivesCell, figures: CollectiveFigures, machine: Machi
         False,
         tuple(_causes(machine)),
     )
+
+
+def _still_rises(curve: Curve) -> bool:
+    """Whether the last doubling of the size still brought more: then the link is not filled."""
+    return len(curve.points) > 1 and curve.points[-1].busbw > _RISE * curve.points[-2].busbw
 
 
 def _curve_to_judge(figures: CollectiveFigures) -> Curve | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchscale.analysis.bubble import Bubble, bubble
@@ -28,11 +28,10 @@ from torchscale.analysis.scaling import Efficiency, efficiencies
 from torchscale.analysis.stats import lag1_autocorrelation, relative_half_width
 from torchscale.analysis.telemetry import joules
 from torchscale.schema.ceilings import Hardware
-from torchscale.schema.cell import Cell
+from torchscale.schema.cell import Cell, model_key
 from torchscale.schema.collectives import CollectivesCell
 from torchscale.schema.finding import Diagnosis
 from torchscale.schema.hardware import HardwareCell
-from torchscale.schema.memory import MemoryCell
 from torchscale.schema.record import Digest, FlopCount, LaunchRecord, State, StopRule
 from torchscale.schema.run import CellRun, Run
 from torchscale.schema.telemetry import Telemetry
@@ -90,7 +89,7 @@ class Figures:
         compile_seconds: What torch's compiler took, the slowest rank's, mean over launches; ``None`` where nothing is
             compiled.
         device: Rank 0's, by name.
-        flops: Of the model.
+        flops: Of the model, from any launch of the run that counted them.
         joules_per_step, samples_per_joule: Of all GPUs, mean over launches; ``None`` where the driver does not say.
         telemetry: Of the first launch.
     """
@@ -178,7 +177,8 @@ def summarize(run: Run) -> RunSummary:
     """Summaries of every cell; efficiency needs the whole run, since it compares within a series."""
     repeats = run.experiment.config.benchmark.repeats
     everything = [summarize_any(cell_run, repeats, run) for cell_run in run.cells]
-    cells = [summary for summary in everything if isinstance(summary, CellSummary)]
+    counted = _counted_flops(run)
+    cells = [_with_flops(summary, counted) for summary in everything if isinstance(summary, CellSummary)]
     hardware = tuple(summary for summary in everything if isinstance(summary, HardwareSummary))
     measured = [
         (cell.cell, cell.figures.launch_samples_per_second, cell.flags) for cell in cells if cell.figures is not None
@@ -202,15 +202,17 @@ def summarize(run: Run) -> RunSummary:
 
 
 def summarize_any(cell_run: CellRun, repeats: int | None = None, run: Run | None = None) -> AnySummary:
-    """One cell of any kind. ``run`` is the whole it belongs to, where that is at hand."""
+    """One cell of any kind. ``run`` is the whole it belongs to, where that is at hand. ``repeats`` are of
+    training: what measured the machine may have joined with fewer."""
     cell = cell_run.planned.cell
+    if isinstance(cell, Cell):
+        return summarize_cell(cell_run, repeats)
+    outcome = _outcome(cell_run, None)
     if isinstance(cell, CollectivesCell):
-        return summarize_collectives(cell_run, cell, _outcome(cell_run, repeats), run)
+        return summarize_collectives(cell_run, cell, outcome, run)
     if isinstance(cell, HardwareCell):
-        return summarize_hardware(cell_run, cell, _outcome(cell_run, repeats))
-    if isinstance(cell, MemoryCell):
-        return summarize_memory(cell_run, cell, _outcome(cell_run, repeats))
-    return summarize_cell(cell_run, repeats)
+        return summarize_hardware(cell_run, cell, outcome)
+    return summarize_memory(cell_run, cell, outcome)
 
 
 def summarize_cell(cell_run: CellRun, repeats: int | None = None) -> CellSummary:
@@ -242,6 +244,24 @@ def _outcome(cell_run: CellRun, repeats: int | None) -> tuple[State, str]:
     if repeats is not None and len(launches) < repeats:
         return State.INCOMPLETE, f"{len(launches)} of {repeats} launches done"
     return State.OK, ""
+
+
+def _counted_flops(run: Run) -> dict[str, FlopCount]:
+    """By model and options: it is counted once in a sweep, and equal for all cells of a model."""
+    return {
+        model_key(cell): rank.flops
+        for cell_run in run.cells
+        if isinstance(cell := cell_run.planned.cell, Cell)
+        for record in cell_run.launches
+        for rank in record.ranks
+        if rank.flops is not None
+    }
+
+
+def _with_flops(summary: CellSummary, counted: Mapping[str, FlopCount]) -> CellSummary:
+    if summary.figures is None:
+        return summary
+    return replace(summary, figures=replace(summary.figures, flops=counted.get(model_key(summary.cell))))
 
 
 def _compute(summary: CellSummary, measured: Sequence[HardwareSummary], declared: Hardware) -> Compute | None:
@@ -331,7 +351,6 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
         bubble=bubble(cell, idle=phases.bubble, forward=phases.forward, backward=phases.backward),
         compile_seconds=_compile_seconds(launches),
         device=first.ranks[0].device.name,
-        flops=next((rank.flops for record in launches for rank in record.ranks if rank.flops is not None), None),
         joules_per_step=energy,
         samples_per_joule=None if not energy else cell.global_batch_size / energy,
         telemetry=first.telemetry,

@@ -64,6 +64,10 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
 )
 
 
+DEVICES: tuple[DeviceFacts, ...] = tuple(facts for _, facts in _ALL)
+"""Every known device."""
+
+
 def find_device(name: str) -> DeviceFacts | None:
     """The device that the driver calls so; ``None`` for one that is not in the catalogue (then there is no peak)."""
     words = set(name.replace("-", " ").replace("_", " ").split())

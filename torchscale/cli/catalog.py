@@ -20,6 +20,8 @@ class Kind(str, Enum):
     OPTIMIZERS = "optimizers"
     PRESETS = "presets"
     HARDWARE = "hardware"
+    DEVICES = "devices"
+    LINKS = "links"
 
 
 Rows = list[dict[str, str]]
@@ -29,7 +31,8 @@ def list_names(
     kind: Annotated[Kind | None, typer.Argument(help="What to list. Default: everything.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List models, strategies, precisions, optimizers, measurement presets and hardware presets.
+    """List models, strategies, precisions, optimizers, measurement presets, hardware presets, devices with their
+    documented peaks, and links.
 
     [bold]Example[/bold]
 
@@ -55,12 +58,39 @@ def _rows(kind: Kind) -> Rows:
         return _hardware()
     if kind is Kind.STRATEGIES:
         return _strategies()
+    if kind in (Kind.DEVICES, Kind.LINKS):
+        return _devices() if kind is Kind.DEVICES else _links()
     described = {
         Kind.PRECISIONS: (Precision, _PRECISIONS),
         Kind.OPTIMIZERS: (OptimizerName, _OPTIMIZERS),
     }
     names, words = described[kind]
     return [{"name": name, "meaning": words[name]} for name in get_args(names)]
+
+
+def _devices() -> Rows:
+    from torchscale.catalog.devices import DEVICES  # noqa: PLC0415 - `--help` needs none
+    from torchscale.units import format_byte_rate, format_flops  # noqa: PLC0415
+
+    return [
+        {
+            "name": facts.title,
+            "memory": format_byte_rate(facts.memory_bytes_per_second),
+            "dense peaks": ", ".join(f"{name} {format_flops(rate)}" for name, rate in facts.peak_flops.items()),
+            "source": facts.source,
+        }
+        for facts in DEVICES
+    ]
+
+
+def _links() -> Rows:
+    from torchscale.catalog.links import LINKS  # noqa: PLC0415 - `--help` needs none
+    from torchscale.units import format_byte_rate  # noqa: PLC0415
+
+    return [
+        {"name": link.name, "meaning": link.title, "per direction": format_byte_rate(link.bytes_per_second)}
+        for link in LINKS.values()
+    ]
 
 
 _STRATEGIES = {

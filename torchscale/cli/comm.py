@@ -99,8 +99,8 @@ def comm(
         ],
     )
     machine = look()
-    experiment, plan = planned(asked, machine)
     path = output_dir or default_folder("comm")
+    experiment, plan = planned(asked, machine, path)
     summary, stop = measure(experiment, plan, machine, path)
     found = [one for one in of_plan(summary.collectives, plan) if not one.cell.logs_choices]
     if as_json:

@@ -73,8 +73,8 @@ def hardware(
         ],
     )
     machine = look()
-    experiment, plan = planned(asked, machine)
     path = output_dir or default_folder("hardware")
+    experiment, plan = planned(asked, machine, path)
     summary, stop = measure(experiment, plan, machine, path)
     found = of_plan(summary.hardware, plan)
     if as_json:

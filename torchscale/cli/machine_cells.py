@@ -63,14 +63,21 @@ def experiment_of(context: typer.Context, name: str, overrides: Sequence[str]) -
     return load_experiment(None, [f"--experiment_name={name}", *overrides, *further], known_options=known)
 
 
-def planned(experiment: Experiment, machine: Machine) -> tuple[Experiment, Plan]:
-    """The plan; where no count was asked for, at the largest that this machine has.
+def planned(experiment: Experiment, machine: Machine, path: Path) -> tuple[Experiment, Plan]:
+    """The plan; where no count was asked for, at the largest that this machine has. Cells that join a folder run with
+    as many threads as what it holds, so that a device means the same.
 
     Raises:
         MachineError: it can run nothing of it.
+        StoreError: ``path`` holds something that cannot be read.
     """
     from torchscale.plan import make_plan  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.store import RunFolder  # noqa: PLC0415
 
+    if (path / "experiment.json").exists() and experiment.launch.threads_per_rank is None:
+        threads = RunFolder.open(path).experiment.threads_per_rank
+        launch = experiment.launch.model_copy(update={"threads_per_rank": threads})
+        experiment = experiment.model_copy(update={"launch": launch})
     plan = make_plan(experiment, machine)
     if experiment.gpu_counts == "auto" and plan.to_run:
         largest = max(cell.world_size for cell in plan.to_run)

@@ -99,8 +99,8 @@ def memory(
         ],
     )
     machine = look()
-    experiment, plan = planned(asked, machine)
     path = output_dir or default_folder("memory")
+    experiment, plan = planned(asked, machine, path)
     if find_max_batch:
         raise typer.Exit(_search(experiment, plan, machine, path, largest=largest, as_json=as_json))
     summary, stop = measure(experiment, plan, machine, path)

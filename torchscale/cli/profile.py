@@ -268,7 +268,9 @@ def _one_cell(plan: Plan) -> Cell:
         MachineError: this machine cannot run it.
     """
     if not plan.training:
-        raise MachineError(f"nothing to train here; {plan.cells[0].cell.id}: {plan.cells[0].skip_reason}")
+        skipped = [entry for entry in plan.cells if entry.skip_reason is not None]
+        why = f"this machine cannot run {skipped[0].cell.id}: {skipped[0].skip_reason}" if skipped else ""
+        raise MachineError(why or "the config trains nothing", hint="profile a config that measures training")
     if len({cell.series for cell in plan.training}) > 1:
         names = ", ".join(cell.id for cell in plan.training[:6])
         raise UsageError(

@@ -39,10 +39,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started us to answer
     gpus = GpuReader(uuids, _nvml()) if uuids else None
-    psutil.cpu_percent()  # the first answer is since never
+    psutil.cpu_percent()  # its answers are since the call before
+    first = True
     with path.open("a", encoding="utf-8") as file:
         while True:
-            file.write(json.dumps({**read_host(), "gpus": [] if gpus is None else gpus.read()}) + "\n")
+            host = read_host()
+            if first:
+                host["cpu_busy"], first = None, False  # over no time
+            file.write(json.dumps({**host, "gpus": [] if gpus is None else gpus.read()}) + "\n")
             file.flush()
             if over.wait(interval):
                 break

@@ -155,6 +155,11 @@ class Cell(Frozen):
         return json.dumps(self.model_dump(mode="json", exclude={"world_size"}), sort_keys=True)
 
 
+def model_key(cell: Cell) -> str:
+    """Equal for cells that train the same model."""
+    return json.dumps([cell.model, cell.model_options], sort_keys=True)
+
+
 _LATER_FIELDS = {
     "fused": False,
     "gradient_accumulation": 1,

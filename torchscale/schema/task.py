@@ -50,6 +50,7 @@ class LaunchTask(Frozen):
         recording: To be recorded with a profiler instead of measured.
         gpu_uuids: Of the devices, where the driver tells.
         telemetry_seconds: Between two readings of the machine; ``None`` for none.
+        counts_flops: Whether rank 0 counts the model's operations once it has measured.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -68,6 +69,7 @@ class LaunchTask(Frozen):
     recording: RecordRequest | None = None
     gpu_uuids: tuple[str, ...] = ()
     telemetry_seconds: float | None = None
+    counts_flops: bool = False
 
 
 class GroupItem(Frozen):

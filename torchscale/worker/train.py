@@ -84,7 +84,7 @@ def train(task: LaunchTask, cell: Cell, ranks: Ranks, outbox: Outbox, started: S
     signals = beside.after(launch.budget_left())
     outbox.progress(Progress(phase="finishing"))
     data_use = trainer.source.use()
-    flops = _count_flops(cell) if ranks.rank == 0 and task.launch == 0 else None
+    flops = _count_flops(cell) if ranks.rank == 0 and task.counts_flops else None
     if compilation is not None:
         compilation.stop()
     trainer.close()

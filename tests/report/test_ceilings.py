@@ -1,0 +1,222 @@
+"""What the machine can do, in every form of the report: from records written down, hostile text among them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+
+from tests.factories import VERSIONS, experiment, experiment_file, launch_record, machine, rank_record, trained
+from torchscale.analysis.results import RunSummary, summarize
+from torchscale.plan import make_plan
+from torchscale.report.build import build_document
+from torchscale.report.ceiling_console import print_collectives, print_hardware, print_memory
+from torchscale.report.console import print_results
+from torchscale.report.document import ChartGrid, Document, Table
+from torchscale.report.export import summary_csv, summary_json
+from torchscale.report.html import render_html
+from torchscale.report.markdown import render_markdown
+from torchscale.schema.collectives import CollectiveSample, CollectivesCell, CollectivesRank, PairSample
+from torchscale.schema.environment import DeviceInfo
+from torchscale.schema.hardware import CopySample, DiskSample, HardwareCell, HardwareRank, MatmulSample
+from torchscale.schema.memory import MemoryCell, MemoryParts, MemoryRank, PredictedMemory
+from torchscale.schema.record import FlopCount, LaunchRecord, State
+from torchscale.schema.run import CellRun, Run
+from torchscale.schema.task import AnyCell
+from torchscale.schema.telemetry import GpuUse, Telemetry
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+MIB = 1 << 20
+
+
+def place(rank: int, world_size: int) -> dict[str, Any]:
+    return {
+        "rank": rank,
+        "local_rank": rank,
+        "world_size": world_size,
+        "pid": 100 + rank,
+        "hostname": "node-1",
+        "device": DeviceInfo(kind="cpu", index=rank, name="Test Processor"),
+        "backend": "gloo",
+        "threads": 1,
+        "cpus": (rank,),
+        "versions": VERSIONS,
+    }
+
+
+def collectives(rank: int) -> CollectivesRank:
+    def sample(operation: str, size: int, seconds: float) -> CollectiveSample:
+        return CollectiveSample.model_validate(
+            {
+                "operation": operation,
+                "dtype": "fp32",
+                "payload_bytes": size,
+                "elements": size // 4,
+                "in_place": True,
+                "mean_seconds": seconds,
+                "call_seconds": (seconds, 2 * seconds),
+                "wrong_elements": None if operation == "barrier" else 0,
+            }
+        )
+
+    sizes = [1024 << power for power in range(5)]
+    pair = PairSample(
+        source=1 - rank, target=rank, payload_bytes=MIB, seconds=1e-3, latency_seconds=1e-5, wrong_elements=0
+    )
+    return CollectivesRank(
+        **place(rank, 2),
+        samples=(*(sample("all_reduce", size, 1e-5 + size / 1e9) for size in sizes), sample("barrier", 0, 1e-4)),
+        pairs=(pair,),
+        unsupported={"all_to_all fp32": HOSTILE},
+        topology=HOSTILE,
+    )
+
+
+def hardware(rank: int, world_size: int) -> HardwareRank:
+    return HardwareRank(
+        **place(rank, world_size),
+        matmuls=(MatmulSample(dtype="fp32", m=1000, n=1000, k=1000, warm_seconds=(1e-2,), cold_seconds=(2e-2,)),),
+        copies=(CopySample(kind="device", payload_bytes=MIB, seconds=(1e-4,)),),
+        disk=DiskSample(path=HOSTILE, payload_bytes=MIB, write_seconds=1e-2, read_seconds=1e-3, resident_share=0.5),
+    )
+
+
+def memory(rank: int, world_size: int) -> MemoryRank:
+    parts = MemoryParts(
+        parameters=MIB, buffers=0, gradients=MIB, optimizer_states=2 * MIB, activations=None if rank else 3 * MIB
+    )
+    predicted = PredictedMemory(parts=parts, peak_bytes=9 * MIB, method="a test")
+    return MemoryRank(
+        **place(rank, world_size), parts=parts, peak_bytes=10 * MIB, predicted=None if rank else predicted
+    )
+
+
+def record(cell: AnyCell, telemetry: Telemetry) -> LaunchRecord:
+    """An ``ok`` launch of any kind of cell."""
+    count = cell.world_size
+    if isinstance(cell, CollectivesCell | HardwareCell | MemoryCell):
+        (other,) = make_plan(experiment(gpu_counts=1), machine()).training
+        base = launch_record(other).model_copy(
+            update={"cell_id": cell.id, "ranks": (), "steps": None, "rank_steps": ()}
+        )
+        if isinstance(cell, CollectivesCell):
+            return base.model_copy(update={"collectives": tuple(collectives(rank) for rank in range(count))})
+        if isinstance(cell, HardwareCell):
+            return base.model_copy(update={"hardware": tuple(hardware(rank, count) for rank in range(count))})
+        return base.model_copy(update={"memory": tuple(memory(rank, count) for rank in range(count))})
+    flops = FlopCount(forward=1e9, backward=2e9, sample_bytes=1e8, fixed_bytes=1e8)
+    ranks = [rank_record(cell, rank, flops=flops if rank == 0 else None) for rank in range(count)]
+    return launch_record(cell, ranks=ranks, telemetry=telemetry)
+
+
+@pytest.fixture(scope="module")
+def summary() -> RunSummary:
+    config = experiment(measure=["hardware", "collectives", "memory", "training"], batch_sizes=[8, 16])
+    plan = make_plan(config, machine(cores=2)).cells
+    use = GpuUse(
+        uuid="GPU-1", busy=0.9, power_watts=500.0, energy_joules=5000.0, throttle_reasons=(), throttled_share=0.0
+    )
+    telemetry = Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=MIB, gpus=(use,))
+    runs = []
+    for entry in plan:
+        found = record(entry.cell, telemetry)
+        if isinstance(entry.cell, MemoryCell) and entry.cell.training.batch_size == 16:
+            found = found.model_copy(update={"state": State.OOM, "reason": HOSTILE, "memory": ()})
+        runs.append(CellRun(entry, (found,)))
+    return summarize(Run("run", experiment_file(config, plan), tuple(runs)))
+
+
+@pytest.fixture(scope="module")
+def document(summary: RunSummary) -> Document:
+    return build_document(summary)
+
+
+def table(document: Document, caption: str) -> list[list[str]]:
+    found = [block for section in document.sections for block in section.blocks if isinstance(block, Table)]
+    (chosen,) = [one for one in found if one.caption.startswith(caption)]
+    return [[value.text for value in row] for row in chosen.rows]
+
+
+def test_sections_and_charts_are_there(document: Document) -> None:
+    titles = [section.title for section in document.sections]
+    for title in ("Compute", "Memory", "Telemetry", "Ceilings", "Collectives"):
+        assert title in titles
+    charts = [chart.name for section in document.sections for block in section.blocks
+              if isinstance(block, ChartGrid) for chart in block.charts]  # fmt: skip
+    assert "roofline" in charts
+    assert "memory-parts" in charts
+    assert any(name.startswith("busbw") for name in charts)
+    assert len(charts) == len(set(charts))
+
+
+def test_tables_say_what_the_records_hold(document: Document) -> None:
+    compute = table(document, "Compute")
+    # 3 GFLOP a sample, 8 samples in 0.1 s on each device, against 200 GFLOP/s measured (2 GFLOP in 10 ms).
+    assert compute[0][1:4] == ["24.0 GFLOP", "240 GFLOP/s", "120.0 %"]
+    memory_rows = table(document, "Memory by part")
+    assert memory_rows[0][2:] == [
+        "1.00 MiB",
+        "1.00 MiB",
+        "2.00 MiB",
+        "3.00 MiB",
+        "10.0 MiB",
+        "–",
+        "9.00 MiB",
+        "-10.0 %",
+    ]
+    assert [row[1:] for row in table(document, "Batch sizes")] == [["1", "16", "16"], ["2", "16", "16"]]
+    assert table(document, "Matrix products")[0][1:5] == ["fp32", "200 GFLOP/s", "1000×1000×1000", "100 GFLOP/s"]
+    assert table(document, "Messages")[0][1:] == ["–", "1.05 GB/s"]
+    collective = table(document, "Collectives")
+    assert collective[0][:3] == ["all_reduce", "fp32", "11.0 µs"]
+    assert collective[0][7] == "10.0 µs + bytes ÷ 1.00 GB/s (off by 0 %)"
+    assert collective[1][0] == "barrier"
+    telemetry = table(document, "Telemetry")[0]
+    assert telemetry[1:9] == ["90 %", "–", "500 W", "–", "–", "0 %", "50.0", "0.160"]
+
+
+def test_hostile_text_does_nothing_anywhere(summary: RunSummary, document: Document) -> None:
+    page = render_html(document)
+    assert "<script>alert(1)" not in page
+    assert "<img src=x" not in page
+    fenced = render_markdown(document).split("```")
+    assert all("<script>" not in text for text in fenced[::2])  # between fences it is shown and not read
+    json.loads(summary_json(summary))
+
+
+def test_machines_get_everything(summary: RunSummary) -> None:
+    content = json.loads(summary_json(summary))
+    kinds = [cell["cell"]["kind"] for cell in content["machine"]]
+    assert sorted(set(kinds)) == ["collectives", "hardware", "memory"]
+    sweep = next(cell for cell in content["machine"] if cell["cell"]["kind"] == "collectives")
+    assert sweep["figures"]["curves"][0]["points"][0]["busbw"] == pytest.approx(1024 / (1e-5 + 1024 / 1e9))
+    assert sweep["figures"]["pairs"][0]["payload_bytes"] == MIB
+    assert content["cells"][0]["compute"]["mfu"] == pytest.approx(1.2)
+    rows = list(csv.DictReader(io.StringIO(summary_csv(summary))))
+    assert [row["cell_id"] for row in rows] == [run.planned.cell.id for run in summary.run.cells]
+    (first, *_) = [row for row in rows if row["kind"] == "training"]
+    assert float(first["joules_per_step"]) == pytest.approx(50)
+    assert float(first["gpu_power_watts"]) == 500
+    assert first["cpu_busy"] == "0.5"
+
+
+def test_the_terminal_shows_them(summary: RunSummary, capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    console = Console(width=140)
+    print_results(summary, console)
+    for sweep in summary.collectives:
+        print_collectives(sweep, console)
+    for one in summary.hardware:
+        print_hardware(one, console)
+    print_memory(summary.memory, console)
+    text = capsys.readouterr().out
+    assert "hardware ceilings, n=2: fp32 200 GFLOP/s, copies 21.0 GB/s" in text
+    assert "memory of tiny ResNet, n=1: 10.0 MiB at its peak, predicted 10.0 % less" in text
+    assert "120.0 %" in text
+    assert "#wrong" in text
+    assert "oom: memory-tiny-resnet-b16-n1" in text
+    assert trained(summary.run.cells[-1].planned).model == "tiny-resnet"

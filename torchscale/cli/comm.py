@@ -20,8 +20,8 @@ from torchscale.cli.machine_cells import (
     of_plan,
     override,
     planned,
+    show,
 )
-from torchscale.cli.output import note, result_console
 from torchscale.errors import ExitCode
 
 Several = list[str] | None
@@ -103,16 +103,9 @@ def comm(
     experiment, plan = planned(asked, machine, path)
     summary, stop = measure(experiment, plan, machine, path)
     found = [one for one in of_plan(summary.collectives, plan) if not one.cell.logs_choices]
-    if as_json:
-        from torchscale.report.ceiling_export import ceilings_json  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.ceiling_console import print_collectives  # noqa: PLC0415 - `--help` does not need it
 
-        typer.echo(ceilings_json(found))
-    else:
-        from torchscale.report.ceiling_console import print_collectives  # noqa: PLC0415 - `--help` does not need it
-
-        for one in found:
-            print_collectives(one, result_console())
-        note(f"Results: {path}. Next: torchscale report --source {path}")
+    show(found, path, print_collectives, as_json=as_json)
     short = any(one.verdict is not None and one.verdict.fits is False for one in found)
     code = exit_code(of_plan(summary.collectives, plan), stop)
     raise typer.Exit(ExitCode.FAILED if short and code is ExitCode.OK else code)

@@ -21,8 +21,8 @@ from torchscale.cli.machine_cells import (
     of_plan,
     override,
     planned,
+    show,
 )
-from torchscale.cli.output import note, result_console
 
 
 def hardware(
@@ -77,14 +77,7 @@ def hardware(
     experiment, plan = planned(asked, machine, path)
     summary, stop = measure(experiment, plan, machine, path)
     found = of_plan(summary.hardware, plan)
-    if as_json:
-        from torchscale.report.ceiling_export import ceilings_json  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.ceiling_console import print_hardware  # noqa: PLC0415 - `--help` does not need it
 
-        typer.echo(ceilings_json(found))
-    else:
-        from torchscale.report.ceiling_console import print_hardware  # noqa: PLC0415 - `--help` does not need it
-
-        for one in found:
-            print_hardware(one, result_console())
-        note(f"Results: {path}. Next: torchscale report --source {path}")
+    show(found, path, print_hardware, as_json=as_json)
     raise typer.Exit(exit_code(found, stop))

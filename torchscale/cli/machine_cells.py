@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from torchscale.cli.benchmark import RESULTS, device_words, experiment_file, stop_on_signals
-from torchscale.cli.output import detail, note, status
+from torchscale.cli.output import detail, note, result_console, status
 from torchscale.errors import ExitCode, MachineError, UsageError
 
 if TYPE_CHECKING:
-    from torchscale.analysis.results import AnySummary, RunSummary
+    from rich.console import Console
+
+    from torchscale.analysis.ceilings import CeilingSummary
+    from torchscale.analysis.results import RunSummary
     from torchscale.launch.torchrun import StopRequest
     from torchscale.plan import Plan
     from torchscale.schema.config import Experiment
     from torchscale.schema.machine import Machine
 
-S = TypeVar("S", bound="AnySummary")
+S = TypeVar("S", bound="CeilingSummary")
 
 CountOption = Annotated[
     int | None, typer.Option("--gpus", "-n", min=1, help="Devices, or ranks on CPU. Default: all.", show_default=False)
@@ -126,7 +129,18 @@ def of_plan(summaries: Iterable[S], plan: Plan) -> list[S]:
     return [summary for summary in summaries if summary.cell.id in ids]
 
 
-def exit_code(summaries: Iterable[AnySummary], stop: StopRequest) -> ExitCode:
+def show(found: Sequence[S], path: Path, printed: Callable[[Sequence[S], Console], None], *, as_json: bool) -> None:
+    """The cells that were just measured, as JSON or as ``printed`` prints them."""
+    if as_json:
+        from torchscale.report.ceiling_export import ceilings_json  # noqa: PLC0415 - `--help` does not need it
+
+        typer.echo(ceilings_json(found))
+        return
+    printed(found, result_console())
+    note(f"Results: {path}. Next: torchscale report --source {path}")
+
+
+def exit_code(summaries: Iterable[CeilingSummary], stop: StopRequest) -> ExitCode:
     """As of a sweep."""
     from torchscale.schema.record import State  # noqa: PLC0415 - `--help` does not need it
 

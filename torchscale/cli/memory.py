@@ -22,6 +22,7 @@ from torchscale.cli.machine_cells import (
     of_plan,
     override,
     planned,
+    show,
 )
 from torchscale.cli.output import note, result_console, status
 from torchscale.errors import ExitCode, MachineError, UsageError
@@ -105,15 +106,9 @@ def memory(
         raise typer.Exit(_search(experiment, plan, machine, path, largest=largest, as_json=as_json))
     summary, stop = measure(experiment, plan, machine, path)
     found = of_plan(summary.memory, plan)
-    if as_json:
-        from torchscale.report.ceiling_export import ceilings_json  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.ceiling_console import print_memory  # noqa: PLC0415 - `--help` does not need it
 
-        typer.echo(ceilings_json(found))
-    else:
-        from torchscale.report.ceiling_console import print_memory  # noqa: PLC0415 - `--help` does not need it
-
-        print_memory(found, result_console())
-        note(f"Results: {path}. Next: torchscale report --source {path}")
+    show(found, path, print_memory, as_json=as_json)
     raise typer.Exit(exit_code(found, stop))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 
 import yaml
 
@@ -12,14 +11,9 @@ from torchscale.analysis.flags import Flag
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.report.bottlenecks import diagnosis_section, lost_time, profile_section
 from torchscale.report.ceiling_words import ceiling_outcome
-from torchscale.report.ceilings import (
-    collectives_section,
-    compute_section,
-    hardware_section,
-    memory_section,
-    telemetry_section,
-)
 from torchscale.report.charts import MAX_PANELS, distribution_charts, efficiency_charts, panel_count, throughput_charts
+from torchscale.report.collectives import collectives_section
+from torchscale.report.compute import compute_section, hardware_section
 from torchscale.report.document import (
     Block,
     Bullets,
@@ -31,8 +25,10 @@ from torchscale.report.document import (
     Table,
     Tone,
     Value,
+    optional_value,
     shortened,
 )
+from torchscale.report.resources import memory_section, telemetry_section
 from torchscale.report.verdict import key_figures, verdict
 from torchscale.report.words import device_names, device_noun, plural, setting_words
 from torchscale.report.workloads import bubble_values, data_section
@@ -156,9 +152,9 @@ def _step_row(cell: CellSummary, *, piped: bool, compiled: bool) -> tuple[Value,
     parts = (phases.data_wait, phases.forward, phases.backward, phases.sync, phases.optimizer)
     return (
         *_identity(cell),
-        *(_optional(seconds, format_seconds) for seconds in (*quantiles, *parts)),
+        *(optional_value(seconds, format_seconds) for seconds in (*quantiles, *parts)),
         *(bubble_values(cell) if piped else ()),
-        *((_optional(figures.compile_seconds, format_seconds),) if compiled else ()),
+        *((optional_value(figures.compile_seconds, format_seconds),) if compiled else ()),
     )
 
 
@@ -227,16 +223,12 @@ def _cell_row(summary: CellSummary) -> tuple[Value, ...]:
         state,
         Value(format_rate(figures.samples_per_second), figures.samples_per_second),
         Value(format_rate(figures.samples_per_second_per_device), figures.samples_per_second_per_device),
-        _optional(figures.tokens_per_second, format_rate),
-        _optional(half_width, format_percent),
+        optional_value(figures.tokens_per_second, format_rate),
+        optional_value(half_width, format_percent),
         _efficiency_value(summary),
-        _optional(figures.peak_memory_bytes, format_bytes),
+        optional_value(figures.peak_memory_bytes, format_bytes),
         remark,
     )
-
-
-def _optional(value: float | None, words: Callable[[float], str]) -> Value:
-    return _NOT_MEASURED if value is None else Value(words(value), value)
 
 
 def _efficiency_value(summary: CellSummary) -> Value:

@@ -19,8 +19,13 @@ from torchscale.units import format_byte_rate, format_bytes, format_flops, forma
 _HEADINGS = ("size (B)", "count", "type", "time (µs)", "algbw (GB/s)", "busbw (GB/s)", "p95 (µs)", "spread", "#wrong")
 
 
-def print_collectives(summary: CollectivesSummary, console: Console) -> None:
-    """A table for each operation and dtype, the link's fit, pairs, and the verdict."""
+def print_collectives(summaries: Sequence[CollectivesSummary], console: Console) -> None:
+    """Of each sweep a table for each operation and dtype, the link's fit, pairs, and the verdict."""
+    for summary in summaries:
+        _print_sweep(summary, console)
+
+
+def _print_sweep(summary: CollectivesSummary, console: Console) -> None:
     cell, figures = summary.cell, summary.figures
     words = ", ".join([f"{cell.world_size} ranks", *cell.settings])
     if figures is None:
@@ -42,8 +47,13 @@ def print_collectives(summary: CollectivesSummary, console: Console) -> None:
             console.print(f"  possible cause: {cause.text}; check: {cause.check}", markup=False, soft_wrap=True)
 
 
-def print_hardware(summary: HardwareSummary, console: Console) -> None:
-    """Products, copies and the disk."""
+def print_hardware(summaries: Sequence[HardwareSummary], console: Console) -> None:
+    """Products, copies and the disk, for each number of devices at once."""
+    for summary in summaries:
+        _print_ceilings(summary, console)
+
+
+def _print_ceilings(summary: HardwareSummary, console: Console) -> None:
     cell, figures = summary.cell, summary.figures
     where = f"{cell.world_size} device{'s' * (cell.world_size > 1)} at once"
     if figures is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -32,6 +33,11 @@ class Value:
     text: str
     sort: float | str | None = None
     tone: Tone = Tone.PLAIN
+
+
+def optional_value(number: float | None, words: Callable[[float], str]) -> Value:
+    """A number in words; a dash where it was not measured."""
+    return Value("–", None, Tone.DIM) if number is None else Value(words(number), number)
 
 
 @dataclass(frozen=True)

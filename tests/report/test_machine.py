@@ -208,10 +208,8 @@ def test_the_terminal_shows_them(summary: RunSummary, capsys: pytest.CaptureFixt
 
     console = Console(width=140)
     print_results(summary, console)
-    for sweep in summary.collectives:
-        print_collectives(sweep, console)
-    for one in summary.hardware:
-        print_hardware(one, console)
+    print_collectives(summary.collectives, console)
+    print_hardware(summary.hardware, console)
     print_memory(summary.memory, console)
     text = capsys.readouterr().out
     assert "hardware ceilings, n=2: fp32 200 GFLOP/s, copies 21.0 GB/s" in text

@@ -1,0 +1,133 @@
+"""The report's part about collectives: bus bandwidth over sizes, pairs, the verdict on the link."""
+
+from __future__ import annotations
+
+from torchscale.analysis.ceilings import CollectivesSummary
+from torchscale.analysis.collectives import CollectiveFigures
+from torchscale.analysis.results import RunSummary
+from torchscale.report.ceiling_words import fit_words
+from torchscale.report.document import (
+    Block,
+    Bullets,
+    Chart,
+    ChartGrid,
+    Column,
+    Paragraph,
+    Section,
+    Series,
+    Table,
+    Value,
+    shortened,
+)
+from torchscale.report.words import chart_name
+from torchscale.units import format_byte_rate, format_bytes, format_percent, format_seconds
+
+_MAX_DISTINCT = 12
+_DASH = Value("–")
+
+
+def collectives_section(summary: RunSummary) -> Section:
+    """Bus bandwidth over sizes, the link's latency and bandwidth, pairs and the verdict; empty without any sweep."""
+    blocks: list[Block] = []
+    for sweep in summary.collectives:
+        if sweep.figures is not None and not sweep.cell.logs_choices:
+            blocks += _sweep_blocks(sweep, sweep.figures)
+    if blocks:
+        blocks.insert(
+            0,
+            Paragraph(
+                "Bandwidths as nccl-tests defines them: algorithm bandwidth is bytes ÷ time, bus bandwidth what the "
+                "busiest link carries for it. Times are means over ranks of one timed loop; every element of every "
+                "result was compared with what it must be."
+            ),
+        )
+    return Section("Collectives", "collectives", tuple(blocks))
+
+
+def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list[Block]:
+    cell = sweep.cell
+    title = ", ".join([f"{cell.world_size} ranks over {figures.backend}", *cell.settings])
+    lines = [
+        Series(
+            f"{curve.operation} {curve.dtype}" if len(cell.dtypes) > 1 else curve.operation,
+            tuple(float(point.payload_bytes) for point in curve.points),
+            tuple(point.busbw / 1e9 for point in curve.points),
+        )
+        for curve in figures.curves
+        if curve.operation != "barrier" and all(point.busbw > 0 for point in curve.points)
+    ]
+    chart = Chart(
+        name=chart_name("busbw", f"{title} {cell.id}"),
+        title=title,
+        summary=f"Bus bandwidth against message size for {title}.",
+        x_label="message size, bytes",
+        y_label="bus bandwidth, GB/s",
+        series=tuple(lines[:_MAX_DISTINCT]),
+        log=True,
+    )
+    blocks: list[Block] = [ChartGrid((chart,))] if lines else []
+    blocks.append(_table(figures, title))
+    if figures.pairs:
+        blocks.append(_pairs_table(figures, title))
+    said = [f"Not measured: {what}: {shortened(text)}" for what, text in figures.unsupported]
+    if sweep.log is not None and sweep.log.transports:
+        said.append(f"NCCL's transports: {', '.join(sweep.log.transports)}.")
+    if sweep.verdict is not None:
+        said.append(shortened(sweep.verdict.text))
+        said += [f"Possible cause: {cause.text}; check: {cause.check}" for cause in sweep.verdict.causes]
+    if said:
+        blocks.append(Bullets(tuple(said)))
+    if sweep.place is not None and sweep.place.topology:
+        blocks.append(Paragraph(sweep.place.topology, code=True))
+    return blocks
+
+
+def _table(figures: CollectiveFigures, title: str) -> Table:
+    """A row for each operation and dtype."""
+    columns = (
+        Column("operation"),
+        Column("type"),
+        Column("smallest", True),
+        Column("p95 there", True),
+        Column("highest busbw", True),
+        Column("at size", True),
+        Column("spread of ranks", True),
+        Column("latency and bandwidth"),
+        Column("wrong", True),
+    )
+    rows = []
+    for curve in figures.curves:
+        first, peak = curve.points[0], curve.peak
+        checked = [point.wrong_elements for point in curve.points if point.wrong_elements is not None]
+        spread = max(point.rank_spread for point in curve.points)
+        rows.append(
+            (
+                Value(curve.operation),
+                Value(curve.dtype),
+                Value(format_seconds(first.seconds), first.seconds),
+                Value(format_seconds(first.p95), first.p95),
+                Value(format_byte_rate(peak.busbw), peak.busbw) if peak.payload_bytes else _DASH,
+                Value(format_bytes(peak.payload_bytes), peak.payload_bytes) if peak.payload_bytes else _DASH,
+                Value(format_percent(spread, 0), spread),
+                Value(fit_words(curve) or "–"),
+                Value(str(sum(checked)), sum(checked)) if checked else _DASH,
+            )
+        )
+    return Table(f"Collectives, {title}", columns, tuple(rows))
+
+
+def _pairs_table(figures: CollectiveFigures, title: str) -> Table:
+    pairs = {(pair.source, pair.target): pair for pair in figures.pairs}
+    ranks = sorted({pair.source for pair in figures.pairs})
+    rows = []
+    for source in ranks:
+        row = [Value(f"from {source}", source)]
+        for target in ranks:
+            pair = pairs.get((source, target))
+            rate = None if pair is None else pair.payload_bytes / pair.seconds
+            words = None if pair is None or rate is None else format_byte_rate(rate)
+            row.append(_DASH if words is None else Value(words, rate))
+        rows.append(tuple(row))
+    columns = (Column("rank"), *(Column(f"to {rank}", True) for rank in ranks))
+    size = format_bytes(figures.pairs[0].payload_bytes)
+    return Table(f"Messages of {size} between every two ranks, {title}", columns, tuple(rows))

@@ -1,0 +1,204 @@
+"""The report's parts about what training takes: memory by part, and what was read beside the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torchscale.analysis.ceilings import MemorySummary
+from torchscale.analysis.results import RunSummary
+from torchscale.report.document import (
+    Block,
+    Bullets,
+    ChartGrid,
+    Column,
+    Paragraph,
+    Part,
+    Section,
+    StackedChart,
+    Table,
+    Value,
+    optional_value,
+)
+from torchscale.report.words import cell_words, panel_title
+from torchscale.schema.cell import Cell
+from torchscale.schema.record import State
+from torchscale.schema.telemetry import GpuUse
+from torchscale.units import format_byte_rate, format_bytes, format_percent, format_rate
+
+_MAX_BARS = 12
+
+
+def memory_section(summary: RunSummary) -> Section:
+    """What steps take, by part, measured and predicted, and which batches ran out; empty where neither is known."""
+    blocks: list[Block] = []
+    measured = [one for one in summary.memory if one.fullest is not None]
+    if measured:
+        blocks.append(
+            Paragraph(
+                "Bytes on the fullest device. Parts are of tensors; activations the most that autograd kept for the "
+                "backward pass; the peak is the allocator's over two steps, build-up included. Predicted: without "
+                "running, against that peak."
+            )
+        )
+        blocks.append(ChartGrid((_memory_chart(measured[:_MAX_BARS]),)))
+        blocks.append(_memory_table(measured))
+    frontier = _frontier(summary)
+    if frontier is not None:
+        blocks.append(frontier)
+    return Section("Memory", "memory", tuple(blocks))
+
+
+def _memory_chart(measured: Sequence[MemorySummary]) -> StackedChart:
+    names = ("parameters", "gradients", "optimizer states", "activations", "rest of the peak")
+    parts: list[list[float]] = [[] for _ in names]
+    for one in measured:
+        rank = one.fullest
+        assert rank is not None  # noqa: S101 - only measured ones come here
+        told = (rank.parts.parameters, rank.parts.gradients, rank.parts.optimizer_states, rank.parts.activations or 0)
+        for values, count in zip(parts, (*told, max(0, rank.peak_bytes - sum(told))), strict=True):
+            values.append(count / 2**20)
+    return StackedChart(
+        name="memory-parts",
+        title="Memory of a device by part",
+        summary="Tensor bytes of each cell by part, and what of the allocator's peak is none of them.",
+        x_label="cell",
+        y_label="MiB",
+        bars=tuple(f"{number}" for number in range(1, len(measured) + 1)),
+        parts=tuple(
+            Part(name, tuple(values), None if number == len(names) - 1 else number)
+            for number, (name, values) in enumerate(zip(names, parts, strict=True))
+        ),
+    )
+
+
+def _memory_table(measured: Sequence[MemorySummary]) -> Table:
+    columns = (
+        Column("#", True),
+        Column("cell", prose=True),
+        Column("parameters", True),
+        Column("gradients", True),
+        Column("optimizer", True),
+        Column("activations", True),
+        Column("peak", True),
+        Column("reserved", True),
+        Column("predicted", True),
+        Column("error", True),
+    )
+    rows = []
+    for number, one in enumerate(measured, start=1):
+        rank, predicted = one.fullest, one.predicted
+        assert rank is not None  # noqa: S101 - only measured ones come here
+        parts = (rank.parts.parameters, rank.parts.gradients, rank.parts.optimizer_states, rank.parts.activations)
+        counts = (*parts, rank.peak_bytes, rank.reserved_bytes, None if predicted is None else predicted.peak_bytes)
+        error = one.prediction_error
+        rows.append(
+            (
+                Value(str(number), number),
+                Value(cell_words(one.cell.training)),
+                *(optional_value(count, format_bytes) for count in counts),
+                optional_value(error, lambda share: f"{share:+.1%}".replace("%", " %")),
+            )
+        )
+    return Table("Memory by part", columns, tuple(rows))
+
+
+def _frontier(summary: RunSummary) -> Table | None:
+    """Largest batch that ran and smallest that ran out of memory, where any did."""
+    trained: list[tuple[Cell, State]] = [(cell.cell, cell.state) for cell in summary.cells]
+    trained += [(one.cell.training, one.state) for one in summary.memory]
+    groups: dict[tuple[str, int], list[tuple[int, State]]] = {}
+    for cell, state in trained:
+        groups.setdefault((panel_title(cell), cell.world_size), []).append((cell.batch_size, state))
+    rows = []
+    for (title, count), found in groups.items():
+        failed = [batch for batch, state in found if state is State.OOM]
+        if failed:
+            fitted = max((batch for batch, state in found if state is State.OK), default=None)
+            rows.append(
+                (
+                    Value(title),
+                    Value(str(count), count),
+                    optional_value(fitted, str),
+                    Value(str(min(failed)), min(failed)),
+                )
+            )
+    if not rows:
+        return None
+    columns = (Column("model and setting", prose=True), Column("devices", True), Column("largest that ran", True),
+               Column("smallest out of memory", True))  # fmt: skip
+    return Table("Batch sizes at the edge of memory", columns, tuple(rows))
+
+
+def telemetry_section(summary: RunSummary) -> Section:
+    """What GPUs, processor and network did while each cell was measured; empty where nothing was read."""
+    read = [(cell, cell.figures.telemetry) for cell in summary.measured if cell.figures and cell.figures.telemetry]
+    if not read:
+        return Section("Telemetry", "telemetry", ())
+    with_gpus = any(telemetry.gpus for _, telemetry in read)
+    gpu_columns = (
+        Column("GPU busy", True),
+        Column("GPU memory", True),
+        Column("power", True),
+        Column("SM clock", True),
+        Column("hottest", True),
+        Column("throttled", True),
+        Column("joules/step", True),
+        Column("samples/joule", True),
+    )
+    columns = (
+        Column("cell", prose=True),
+        *(gpu_columns if with_gpus else ()),
+        Column("CPUs busy", True),
+        Column("host memory", True),
+        Column("sent", True),
+        Column("received", True),
+    )
+    rows = []
+    for cell, telemetry in read:
+        figures = cell.figures
+        assert figures is not None  # noqa: S101 - only measured cells come here
+        gpus = _gpu_values(telemetry.gpus) if with_gpus else ()
+        energy = (
+            optional_value(figures.joules_per_step, format_rate),
+            optional_value(figures.samples_per_joule, format_rate),
+        )
+        rows.append(
+            (
+                Value(cell_words(cell.cell)),
+                *gpus,
+                *(energy if with_gpus else ()),
+                optional_value(telemetry.cpu_busy, lambda share: format_percent(share, 0)),
+                optional_value(telemetry.memory_used_peak_bytes, format_bytes),
+                optional_value(telemetry.sent_bytes_per_second, format_byte_rate),
+                optional_value(telemetry.received_bytes_per_second, format_byte_rate),
+            )
+        )
+    note = (
+        "Read about once a second by a process of its own over the measured steps: means, but for memory and "
+        "temperature, which are peaks; energy by the GPUs' own counters where they have one. Network counts all "
+        "interfaces, the loopback too."
+    )
+    problems = dict.fromkeys(telemetry.problem for _, telemetry in read if telemetry.problem)
+    missing = tuple(f"Nothing of GPUs: {problem}." for problem in problems)
+    if not with_gpus and not missing:
+        missing = ("No GPU was used, so there are no power, energy and clocks.",)
+    blocks: tuple[Block, ...] = (Paragraph(note), Table("Telemetry", columns, tuple(rows)))
+    return Section("Telemetry", "telemetry", (*blocks, *([Bullets(missing)] if missing else [])))
+
+
+def _gpu_values(gpus: Sequence[GpuUse]) -> tuple[Value, ...]:
+    def mean(pick: Callable[[GpuUse], float | None]) -> float | None:
+        known = [value for gpu in gpus if (value := pick(gpu)) is not None]
+        return sum(known) / len(known) if known else None
+
+    def most(pick: Callable[[GpuUse], float | None]) -> float | None:
+        return max((value for gpu in gpus if (value := pick(gpu)) is not None), default=None)
+
+    return (
+        optional_value(mean(lambda gpu: gpu.busy), lambda share: format_percent(share, 0)),
+        optional_value(most(lambda gpu: gpu.memory_used_peak_bytes), format_bytes),
+        optional_value(mean(lambda gpu: gpu.power_watts), lambda watts: f"{watts:.0f} W"),
+        optional_value(mean(lambda gpu: gpu.sm_clock_hertz), lambda hertz: f"{hertz / 1e6:.0f} MHz"),
+        optional_value(most(lambda gpu: gpu.temperature_peak_celsius), lambda degrees: f"{degrees:.0f} °C"),
+        optional_value(most(lambda gpu: gpu.throttled_share), lambda share: format_percent(share, 0)),
+    )

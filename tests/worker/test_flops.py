@@ -68,6 +68,13 @@ def test_a_model_of_two_products_by_hand() -> None:
     assert found.sample_bytes >= 4 * (8 + 16 + 16 + 1 + 8 + 16 + 16)
 
 
+def test_what_recomputation_repeats_are_the_blocks_alone() -> None:
+    cell = cells(models="tiny-decoder", gpu_counts=[1])[0]
+    found = count_flops(lambda: build_workload(cell))
+    width, vocabulary, tokens = 128, 2048, 64  # the embedding takes no operations, the head one product
+    assert found.blocks_forward == pytest.approx(found.forward - 2 * width * vocabulary * tokens)
+
+
 def test_an_authors_own_figure_counts_three_times_over() -> None:
     def build() -> Workload:
         return Workload(TwoLayers(), lambda batch, generator: {"x": torch.rand(batch, 8)}, flops_per_sample=100.0)

@@ -96,7 +96,7 @@ def compute_figures(
     per_sample = flops.forward + flops.backward
     per_step = per_sample * cell.global_batch_size
     rate = per_step / (times.step * cell.world_size)
-    again = {"none": 0.0, "full": flops.forward}.get(cell.activation_checkpointing)
+    again = {"none": 0.0, "full": flops.blocks_forward}.get(cell.activation_checkpointing)
     # Where backward contains the exchange, the passes of several devices are not theirs alone.
     alone = times.sync is not None or cell.world_size == 1
     passes_rate = per_step / (times.passes * cell.world_size) if alone and times.passes > 0 else None

@@ -245,12 +245,14 @@ class FlopCount(Frozen):
         sample_bytes: What all operators of both passes read and write for each sample, as if nothing stayed in a cache
             and all were in fp32; ``None`` where it is not known.
         fixed_bytes: The same for each pass, whatever the batch: weights and their gradients.
+        blocks_forward: Of ``forward``, what the repeated blocks take: full activation checkpointing computes it again.
     """
 
     forward: float
     backward: float
     sample_bytes: float | None = None
     fixed_bytes: float | None = None
+    blocks_forward: float | None = None
 
 
 class RankRecord(RankPlace):

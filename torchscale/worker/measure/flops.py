@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.hooks import RemovableHandle
 
 from torchscale.schema.record import FlopCount
 from torchscale.worker.models.interface import Workload
+from torchscale.worker.parallel.blocks import repeated_blocks
 
 _SAMPLES = 2
 """Batch normalisation cannot train on one."""
@@ -45,6 +47,7 @@ def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> Flop
             backward=few.backward / _SAMPLES,
             sample_bytes=moved,
             fixed_bytes=max(0.0, few.bytes - moved * _SAMPLES),
+            blocks_forward=few.blocks / _SAMPLES,
         )
 
 
@@ -55,6 +58,7 @@ class _Count:
     forward: float
     backward: float
     bytes: float
+    blocks: float
 
 
 def _count(workload: Workload, samples: int, *, backward: bool) -> _Count:
@@ -62,13 +66,38 @@ def _count(workload: Workload, samples: int, *, backward: bool) -> _Count:
     batch = {name: tensor.to("meta") for name, tensor in batch.items()}
     there, back, moved = FlopCounterMode(display=False), FlopCounterMode(display=False), TrafficCounter()
     with moved:
-        with there:
+        with there, _BlockCounter(repeated_blocks(workload.module), there) as blocks:
             loss = workload.loss_of(workload.module(**workload.inputs(batch)), batch)
         if backward:
             with back:
                 loss.backward()  # type: ignore[no-untyped-call]
     workload.module.zero_grad(set_to_none=True)
-    return _Count(float(there.get_total_flops()), float(back.get_total_flops()), float(moved.total))
+    return _Count(float(there.get_total_flops()), float(back.get_total_flops()), float(moved.total), blocks.total)
+
+
+class _BlockCounter:
+    """Operations of the repeated blocks' forward passes."""
+
+    def __init__(self, blocks: Sequence[nn.Module], counter: FlopCounterMode) -> None:
+        self._blocks, self._counter = blocks, counter
+        self._handles: list[RemovableHandle] = []
+        self._began = 0.0
+        self.total = 0.0
+
+    def __enter__(self) -> _BlockCounter:
+        for block in self._blocks:
+            self._handles += [block.register_forward_pre_hook(self._begin), block.register_forward_hook(self._end)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _begin(self, *_: object) -> None:
+        self._began = float(self._counter.get_total_flops())
+
+    def _end(self, *_: object) -> None:
+        self.total += float(self._counter.get_total_flops()) - self._began
 
 
 def forward_flops(build: Callable[[], Workload]) -> float:

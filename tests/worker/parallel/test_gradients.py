@@ -60,7 +60,7 @@ task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
 torch.set_num_threads(1)
 with joined_ranks(task) as ranks:
     outbox = Outbox(pathlib.Path(sys.argv[2]), ranks.rank)
-    outbox.record(train(task, ranks, outbox, Started(0.0, 0.0)))
+    outbox.record(train(task, task.cell, ranks, outbox, Started(0.0, 0.0)))
 os._exit(0)
 """
 

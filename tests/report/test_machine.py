@@ -15,7 +15,7 @@ from torchscale.plan import make_plan
 from torchscale.report.build import build_document
 from torchscale.report.ceiling_console import print_collectives, print_hardware, print_memory
 from torchscale.report.console import print_results
-from torchscale.report.document import ChartGrid, Document, Table
+from torchscale.report.document import ChartGrid, Document, Table, log_ticks
 from torchscale.report.export import summary_csv, summary_json
 from torchscale.report.html import render_html
 from torchscale.report.markdown import render_markdown
@@ -218,3 +218,9 @@ def test_the_terminal_shows_them(summary: RunSummary, capsys: pytest.CaptureFixt
     assert "#wrong" in text
     assert "oom: memory-tiny-resnet-b16-n1" in text
     assert trained(summary.run.cells[-1].planned).model == "tiny-resnet"
+
+
+def test_logarithmic_axes_are_marked_in_plain_numbers() -> None:
+    assert log_ticks([3.6, 5.7, 12.0]) == (2.0, 5.0, 10.0, 20.0)
+    assert log_ticks([1024.0, 64 * MIB]) == (1e3, 1e4, 1e5, 1e6, 1e7, 1e8)
+    assert log_ticks([0.0]) == ()

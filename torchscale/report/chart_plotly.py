@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
-from torchscale.report.document import AnyChart, Chart, Series, StackedChart, TimelineChart
+from torchscale.report.document import AnyChart, Chart, Series, StackedChart, TimelineChart, log_ticks
 from torchscale.report.palette import COLOURS, PLOTLY_MARKERS, REFERENCE_COLOUR, TIMELINE_COLOURS, style_index
 
 Figure = dict[str, object]
@@ -39,7 +40,7 @@ def _trace(series: Series, chart: Chart, style: int) -> Figure:
         "x": series.x,
         "y": series.y,
         "hovertemplate": f"%{{y:,.4~g}} at %{{x:,.4~g}}<extra>{_escape(series.name)}</extra>",
-        "mode": "lines+markers" if chart.markers and not series.reference else "lines",
+        "mode": _mode(series, chart),
         "line": {"color": COLOURS[style], "width": 2},
         "marker": {"symbol": PLOTLY_MARKERS[style], "size": 8},
     }
@@ -54,6 +55,12 @@ def _trace(series: Series, chart: Chart, style: int) -> Figure:
             "arrayminus": [y - low for low, y in zip(series.low, series.y, strict=True)],
         }
     return trace
+
+
+def _mode(series: Series, chart: Chart) -> str:
+    if series.reference or not chart.markers:
+        return "lines"
+    return "lines+markers" if chart.lines else "markers"
 
 
 def _stacked(chart: StackedChart) -> Figure:
@@ -115,11 +122,17 @@ def _layout(chart: Chart) -> Figure:
         ticks = {"tickvals": chart.x_ticks, "range": [0, max(chart.x_ticks) * 1.08]}
         layout["xaxis"] = {"title": {"text": _escape(chart.x_label)}, **ticks}
     if chart.log:
-        layout["xaxis"] = {"title": {"text": _escape(chart.x_label)}, "type": "log", "tickformat": "~s"}
-        layout["yaxis"] = {"title": {"text": _escape(chart.y_label)}, "type": "log", "tickformat": "~g"}
+        layout["xaxis"] = _log_axis(chart.x_label, [x for series in chart.series for x in series.x])
+        layout["yaxis"] = _log_axis(chart.y_label, [y for series in chart.series for y in series.y])
     elif chart.y_from_zero:
         layout["yaxis"] = {"title": {"text": _escape(chart.y_label)}, "rangemode": "tozero"}
     return layout
+
+
+def _log_axis(label: str, values: Sequence[float]) -> Figure:
+    ticks = log_ticks(values)
+    marks: Figure = {"tickvals": ticks, "ticktext": [f"{tick:,.12g}" for tick in ticks]}
+    return {"title": {"text": _escape(label)}, "type": "log", **marks}
 
 
 def _escape(text: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from torchscale.report.document import AnyChart, Chart, Series, StackedChart, TimelineChart
+from torchscale.report.document import AnyChart, Chart, Series, StackedChart, TimelineChart, log_ticks
 from torchscale.report.palette import COLOURS, MATPLOTLIB_MARKERS, REFERENCE_COLOUR, TIMELINE_COLOURS, style_index
 
 _WIDTH_INCHES, _HEIGHT_INCHES = 4.2, 3.0
@@ -99,13 +100,21 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
         axes.set_xlim(0, max(chart.x_ticks) * 1.08)
         axes.set_xticks(chart.x_ticks, [f"{tick:g}" for tick in chart.x_ticks])
     if chart.log:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        _make_log(axes.set_xscale, axes.set_xticks, [x for series in chart.series for x in series.x])
+        _make_log(axes.set_yscale, axes.set_yticks, [y for series in chart.series for y in series.y])
     elif chart.y_from_zero:
         axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    if not chart.log:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     if any(not series.reference for series in chart.series):
         axes.legend(frameon=False, fontsize=7)
+
+
+def _make_log(set_scale: Any, set_ticks: Any, values: Sequence[float]) -> None:  # noqa: ANN401 - see _draw
+    ticks = log_ticks(values)
+    set_scale("log")
+    set_ticks([], minor=True)
+    set_ticks(ticks, [f"{tick:,.12g}" for tick in ticks])
 
 
 def _draw_series(axes: Any, series: Series, chart: Chart, style: int) -> None:  # noqa: ANN401 - see _draw
@@ -125,7 +134,7 @@ def _draw_series(axes: Any, series: Series, chart: Chart, style: int) -> None:  
         color=COLOURS[style],
         marker=MATPLOTLIB_MARKERS[style] if chart.markers else None,
         markersize=4,
-        linewidth=1.4,
+        linewidth=1.4 if chart.lines else 0,
         label=series.name,
     )
 

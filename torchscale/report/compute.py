@@ -23,7 +23,7 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.words import batch_words, cell_words, panel_title
+from torchscale.report.words import cell_words, panel_title
 from torchscale.units import format_byte_rate, format_flops, format_percent, format_rate
 
 _MAX_DISTINCT = 12
@@ -172,16 +172,20 @@ def _roofline(summary: RunSummary, cells: Sequence[tuple[CellSummary, Compute]])
             ridge = peak / memory
             x = (min(*places, ridge) / 2, ridge, max(*places, ridge) * 2)
             roofs.append(Series(f"roof {dtype}", x, tuple(min(peak, at * memory) / 1e9 for at in x), reference=True))
+    by_panel: dict[str, list[tuple[float, float]]] = {}
+    for cell, at, rate in placed:
+        by_panel.setdefault(panel_title(cell.cell), []).append((at, rate / 1e9))
     points = [
-        Series(f"{panel_title(cell.cell)}, {batch_words(cell.cell)}, n={cell.cell.world_size}", (at,), (rate / 1e9,))
-        for cell, at, rate in placed[:_MAX_DISTINCT]
+        Series(title, tuple(x for x, _ in found), tuple(y for _, y in found))
+        for title, found in list(by_panel.items())[:_MAX_DISTINCT]
     ]
     return Chart(
         name="roofline",
-        title="Roofline: forward and backward passes of each cell",
-        summary="Achieved FLOP/s of each training cell over its arithmetic intensity, under the measured ceilings.",
+        title="Roofline: forward and backward passes",
+        summary="Achieved FLOP/s of every training cell over its arithmetic intensity, under the measured ceilings.",
         x_label="FLOP per byte",
         y_label="GFLOP/s per device",
         series=(*roofs, *points),
         log=True,
+        lines=False,
     )

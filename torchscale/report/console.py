@@ -27,7 +27,7 @@ def print_results(summary: RunSummary, console: Console) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("model", overflow="fold")
     with_mfu = any(cell.compute is not None and cell.compute.mfu is not None for cell in summary.cells)
-    for heading in ("batch", "devices", "samples/s", "step", "±95 %", "efficiency", "memory"):
+    for heading in ("batch", "n" if with_mfu else "devices", "samples/s", "step", "±95 %", "efficiency", "memory"):
         table.add_column(heading, justify="right", no_wrap=True)
     if with_mfu:
         table.add_column("MFU", justify="right", no_wrap=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -17,6 +18,7 @@ class Tone(str, Enum):
     DIM = "dim"
 
 
+_FEW_DECADES = 3
 MAX_TEXT = 600
 """Longer texts are cut: a page is for reading, and a megabyte in one line would take minutes to lay out."""
 
@@ -106,6 +108,7 @@ class Chart:
         markers: Whether points are marked.
         y_from_zero: Whether the y axis starts at 0.
         log: Whether both axes are logarithmic.
+        lines: Whether points are joined; lines of reference always are.
     """
 
     name: str
@@ -118,6 +121,7 @@ class Chart:
     markers: bool = True
     y_from_zero: bool = True
     log: bool = False
+    lines: bool = True
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,18 @@ class TimelineChart:
     x_label: str
     rows: tuple[str, ...]
     kinds: tuple[tuple[str, tuple[Stretch, ...]], ...]
+
+
+def log_ticks(values: Iterable[float]) -> tuple[float, ...]:
+    """Where a logarithmic axis over these values is marked: 1, 2 and 5 of each decade, or decades alone where they are
+    many."""
+    known = [value for value in values if value > 0]
+    if not known:
+        return ()
+    low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
+    steps = (1, 2, 5) if high - low <= _FEW_DECADES else (1,)
+    ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]
+    return tuple(tick for tick in ticks if min(known) / 2 <= tick <= max(known) * 2)
 
 
 AnyChart = Chart | StackedChart | TimelineChart

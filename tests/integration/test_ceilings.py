@@ -165,6 +165,34 @@ def test_real_out_of_memory_is_an_ordinary_end_of_a_trial(program: Program, isol
     assert program.leftovers() == []
 
 
+def test_strategies_share_out_what_ranks_hold(program: Program) -> None:
+    strategies = "ddp,zero1,fsdp,tensor,pipeline"
+    done = program.run("memory", "-m", "tiny-decoder", "-b", "8", "--strategy", strategies, "-n", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    found = {cell["cell"]["training"]["strategy"]: cell["ranks"] for cell in json.loads(done.stdout)}
+
+    def whole(strategy: str, part: str) -> int:
+        return sum(rank["parts"][part] for rank in found[strategy])
+
+    parameters = found["ddp"][0]["parts"]["parameters"]
+    states = found["ddp"][0]["parts"]["optimizer_states"]
+    assert states == pytest.approx(2 * parameters, rel=0.01)
+    assert whole("ddp", "gradients") == 2 * parameters
+    assert whole("zero1", "parameters") == 2 * parameters
+    assert whole("zero1", "optimizer_states") == pytest.approx(states, rel=0.01)
+    for split in ("fsdp", "pipeline"):
+        assert whole(split, "parameters") == pytest.approx(parameters, rel=0.01)
+        assert whole(split, "gradients") == pytest.approx(parameters, rel=0.01)
+        assert whole(split, "optimizer_states") == pytest.approx(states, rel=0.02)
+    assert parameters < whole("tensor", "parameters") < 2 * parameters  # norms and embeddings are whole on both
+    for strategy, ranks in found.items():
+        for rank in ranks:
+            # A split embedding's gradient arrives whole before the optimizer takes its part of it.
+            enough = rank["parts"]["gradients"] >= rank["parts"]["parameters"]
+            assert enough if strategy == "tensor" else rank["parts"]["gradients"] == rank["parts"]["parameters"]
+            assert 0 < rank["parts"]["activations"] < rank["peak_bytes"]
+
+
 def test_no_batch_fits_and_no_limit_on_a_cpu(program: Program) -> None:
     none = program.run("memory", "-m", "tiny-gpt2", "--find-max-batch", "--limit", "1MiB")
     assert none.returncode == 1

@@ -83,9 +83,12 @@ def test_saved_tensors_count_each_storage_once_and_no_parameter() -> None:
     assert saved.peak == 4 * (16 * 64 + 2 * 16 * 32)
 
 
-def test_shared_parameters_count_once() -> None:
+def test_shared_parameters_count_once_and_neighbours_each() -> None:
     weight = torch.zeros(10, 10)
     assert tensor_bytes([weight, weight, weight.view(-1), None]) == 400
+    bucket = torch.zeros(100)
+    assert tensor_bytes([bucket[:10], bucket[10:30], bucket[:10].view(2, 5)]) == 4 * 30
+    assert tensor_bytes([bucket, bucket[50:]]) == 400
 
 
 @pytest.mark.parametrize(("strategy", "share"), [("ddp", 1), ("zero1", 2), ("fsdp", 2)])

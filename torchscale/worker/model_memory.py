@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from torchscale.schema.memory import MemoryCell, MemoryParts, MemoryRank
 from torchscale.schema.progress import Progress
 from torchscale.schema.task import LaunchTask
 from torchscale.units import format_bytes
-from torchscale.worker.dtensors import local_part
 from torchscale.worker.models import import_model
 from torchscale.worker.outbox import Outbox
 from torchscale.worker.place import place_of
@@ -144,7 +145,7 @@ class SavedTensors:
 
     def __enter__(self) -> SavedTensors:
         own = itertools.chain(self._module.parameters(), self._module.buffers())
-        self._own = {_storage(tensor).data_ptr() for tensor in own}
+        self._own = {_address(part) for tensor in own for part in plain_parts(tensor)}
         for part in self._module.modules():  # FSDP gathers parameters anew in every forward pass
             handle = part.register_forward_pre_hook(self._note_parameters)
             self._around.callback(handle.remove)
@@ -155,8 +156,9 @@ class SavedTensors:
         self._around.close()
 
     def _note_parameters(self, part: nn.Module, _: object) -> None:
-        for parameter in part.parameters(recurse=False):
-            self._own.add(_storage(parameter).data_ptr())
+        self._own.update(
+            _address(one) for parameter in part.parameters(recurse=False) for one in plain_parts(parameter)
+        )
 
     def _keep(self, tensor: Tensor) -> _Kept:
         return _Kept(tensor, self)
@@ -184,35 +186,48 @@ class _Kept:
     """A saved tensor that tells when the graph lets go of it."""
 
     def __init__(self, tensor: Tensor, saved: SavedTensors) -> None:
-        storage = _storage(tensor)
         self._tensor, self._saved = tensor, saved
-        self._address, self._size = storage.data_ptr(), storage.nbytes()
-        self._counts = saved.add(self._address, self._size)
+        storages = [part.untyped_storage() for part in plain_parts(tensor)]
+        found = [(storage.data_ptr(), storage.nbytes()) for storage in storages]
+        self._counted = [one for one in found if saved.add(*one)]
 
     def give(self) -> Tensor:
         """The tensor itself."""
         return self._tensor
 
     def __del__(self) -> None:
-        if self._counts:
-            self._saved.remove(self._address, self._size)
+        for one in self._counted:
+            self._saved.remove(*one)
 
 
 def tensor_bytes(tensors: Iterable[Tensor | None]) -> int:
-    """Of this rank's part of each storage, once."""
-    sizes = {}
-    for tensor in tensors:
-        if tensor is not None:
-            storage = _storage(tensor)
-            sizes[storage.data_ptr()] = min(storage.nbytes(), local_part(tensor).nbytes)
-    return sum(sizes.values())
+    """Of this rank's parts, each once; several may lie side by side in one storage, as gradients in a bucket do."""
+    found: dict[int, dict[int, int]] = {}
+    sizes: dict[int, int] = {}
+    for part in (part for tensor in tensors if tensor is not None for part in plain_parts(tensor)):
+        storage = part.untyped_storage()
+        views = found.setdefault(storage.data_ptr(), {})
+        views[part.data_ptr()] = max(part.nbytes, views.get(part.data_ptr(), 0))
+        sizes[storage.data_ptr()] = storage.nbytes()
+    return sum(min(sizes[address], sum(views.values())) for address, views in found.items())
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:
-    """Of all tensors of its state."""
-    states = [value for state in optimizer.state.values() for value in state.values()]
+    """Of all tensors of its state on this rank."""
+    inner = getattr(optimizer, "optim", optimizer)  # ZeRO keeps its share in an optimizer of the usual kind
+    states = [value for state in inner.state.values() for value in state.values()]
     return tensor_bytes(value for value in states if isinstance(value, Tensor))
 
 
-def _storage(tensor: Tensor) -> torch.UntypedStorage:
-    return local_part(tensor).untyped_storage()
+def plain_parts(tensor: Tensor) -> list[Tensor]:
+    """The tensors that hold the numbers: of a split tensor this rank's part, of one still under way what arrives."""
+    wrapper: Any = tensor
+    if not is_traceable_wrapper_subclass(wrapper):
+        return [tensor]
+    names, _ = wrapper.__tensor_flatten__()
+    inner = [getattr(wrapper, name) for name in names]  # a device mesh may be among them
+    return [part for found in inner if isinstance(found, Tensor) for part in plain_parts(found)]
+
+
+def _address(part: Tensor) -> int:
+    return part.untyped_storage().data_ptr()

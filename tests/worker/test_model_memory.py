@@ -103,6 +103,13 @@ def test_strategies_share_out_by_arithmetic(strategy: str, share: int) -> None:
     assert (several.peak_bytes > alone.peak_bytes) == (strategy == "ddp")
 
 
+def test_the_memory_format_changes_no_prediction() -> None:
+    rows, pixels = (
+        predict_memory(cells(gpu_counts=[1], model={"channels_last": last})[0]).peak_bytes for last in (False, True)
+    )
+    assert pixels == pytest.approx(rows, rel=0.05)
+
+
 def test_what_is_not_predicted_says_so() -> None:
     split = cells(models="tiny-decoder", batch_sizes=[4], gpu_counts=[2], parallel={"strategy": "tensor"})[0]
     with pytest.raises(ValueError, match="no prediction for strategy tensor"):

@@ -36,8 +36,8 @@ def memory_section(summary: RunSummary) -> Section:
         blocks.append(
             Paragraph(
                 "Bytes on the fullest device. Parts are of tensors; activations the most that autograd kept for the "
-                "backward pass; the peak is the allocator's over two steps, build-up included. Predicted: without "
-                "running, against that peak."
+                "backward pass (where they cannot be told they are in the rest); the peak is the allocator's over two "
+                "steps, build-up included. Predicted: without running, against that peak."
             )
         )
         blocks.append(ChartGrid((_memory_chart(measured[:_MAX_BARS]),)))

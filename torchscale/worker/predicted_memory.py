@@ -20,7 +20,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torchscale.schema.cell import Cell
 from torchscale.schema.memory import MemoryParts, PredictedMemory
 from torchscale.schema.strategy import Ddp, Fsdp, NoStrategy, Zero1
-from torchscale.worker.data.synthetic import POOL_STEPS
+from torchscale.worker.data.synthetic import POOL_STEPS, place
 from torchscale.worker.models import build_workload
 from torchscale.worker.optimizer import make_optimizer
 from torchscale.worker.parallel.blocks import checkpoint_blocks, repeated_blocks
@@ -94,15 +94,13 @@ def _track(content: str) -> _Tracked:
     with FakeTensorMode(allow_non_fake_inputs=True), _seed_kept():
         with torch.device("meta"):  # where initialisation reads no values back
             workload = build_workload(cell)
-        module = _on_device(workload.module, device).train()
-        if cell.channels_last:
-            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        module = _on_device(workload.module, device, channels_last=cell.channels_last).train()
         checkpoint_blocks(repeated_blocks(module), cell.activation_checkpointing)
         precision = PrecisionPolicy(cell.precision, device)
         optimizer = make_optimizer(cell, Parallel(module, module))
         pieces = cell.gradient_accumulation
         batch = workload.make_batch(cell.copy_batch_size, torch.Generator().manual_seed(0))
-        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        batch = {name: place(tensor, device, channels_last=cell.channels_last) for name, tensor in batch.items()}
         # The optimizer's states are there from its first step on; this one nobody needs to follow.
         for parameter in module.parameters():
             parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
@@ -134,14 +132,15 @@ def _track(content: str) -> _Tracked:
     )
 
 
-def _on_device(module: nn.Module, device: torch.device) -> nn.Module:
+def _on_device(module: nn.Module, device: torch.device, *, channels_last: bool) -> nn.Module:
     """``module`` with fake tensors of ``device`` in place of the meta device's, so that its kernels are chosen: on the
     meta device attention keeps its whole matrix. ``Module.to`` cannot exchange fake tensors."""
     made: dict[Tensor, nn.Parameter] = {}  # parameters may be shared, and must stay so
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None:
-                fake = torch.empty_like(parameter, device=device)
+                layout = torch.channels_last if channels_last and parameter.dim() == 4 else torch.preserve_format
+                fake = torch.empty_like(parameter, device=device, memory_format=layout)
                 part._parameters[name] = made.setdefault(parameter, nn.Parameter(fake, parameter.requires_grad))
         for name, buffer in part._buffers.items():
             if buffer is not None:

@@ -71,6 +71,14 @@ def test_a_step_above_the_limit_runs_out_of_memory(tmp_path: Path) -> None:
         memory_of(tmp_path, 20 << 20, models="tiny-gpt2", batch_sizes=[4])
 
 
+def test_steps_that_fp16_skips_are_not_taken_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scaler = torch.amp.GradScaler
+    monkeypatch.setattr(torch.amp, "GradScaler", lambda device: scaler(device, init_scale=2.0**24))
+    found = memory_of(tmp_path, models="tiny-decoder", batch_sizes=[4], training={"precision": "fp16"})
+    assert found.parts.gradients == found.parts.parameters
+    assert found.parts.optimizer_states == pytest.approx(2 * found.parts.parameters, rel=0.01)
+
+
 def test_saved_tensors_count_each_storage_once_and_no_parameter() -> None:
     layer = nn.Linear(64, 32, bias=False)
     x = torch.rand(16, 64, requires_grad=True)

@@ -24,6 +24,8 @@ from torchscale.worker.ranks import Ranks
 from torchscale.worker.trainer import Trainer
 
 _MEMORY_EVENT = "[memory]"
+_MOST_SKIPPED_STEPS = 20
+"""The scaler begins at 2 to the 16th and halves at every overflow."""
 
 
 class LimitExceededError(torch.OutOfMemoryError):
@@ -43,7 +45,7 @@ def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, outbox: Out
     with meter:
         trainer = Trainer(training, ranks, lambda: outbox.progress(Progress(phase="preparing data")))
         outbox.progress(Progress(phase="measuring"))
-        trainer.run_batch(1)  # the optimizer's states are there from its first step on
+        _take_first_step(trainer, ranks)
         gradients = GradientBytes(trainer.module, trainer.optimizer)
         with SavedTensors(trainer.module) as held:
             trainer.run_batch(1)
@@ -74,6 +76,14 @@ def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, outbox: Out
         predicted=predicted,
         not_predicted=problem,
     )
+
+
+def _take_first_step(trainer: Trainer, ranks: Ranks) -> None:
+    """The optimizer's states are there from its first step on, which fp16's scaler skips until gradients fit."""
+    for _ in range(_MOST_SKIPPED_STEPS):
+        trainer.run_batch(1)
+        if ranks.agree(float(optimizer_bytes(trainer.optimizer))) > 0:
+            return
 
 
 class _CudaMeter:
@@ -108,7 +118,7 @@ class _HostMeter:
     def __enter__(self) -> None:
         self._profile.start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._profile.stop()
         results = getattr(self._profile.profiler, "kineto_results", None)
         used = 0
@@ -116,6 +126,8 @@ class _HostMeter:
             if event.name() == _MEMORY_EVENT:
                 used += event.nbytes()
                 self.peak_bytes = max(self.peak_bytes, used)
+        if error is None and self.peak_bytes == 0:
+            raise RuntimeError("torch's profiler recorded no allocation, so there is no peak to report")
 
 
 class GradientBytes:

@@ -22,22 +22,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
 from torchscale.errors import OutputError, StoreError
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.config import Experiment
 from torchscale.schema.experiment import ExperimentFile, PlannedCell
 from torchscale.schema.profile import ProfileAnalysis
-from torchscale.schema.record import LaunchRecord
+from torchscale.schema.record import LaunchRecord, StepSample
 from torchscale.schema.run import CellRun, Run
 from torchscale.schema.task import AnyCell
+from torchscale.schema.telemetry import Reading
 
 _LAUNCH_NAME = re.compile(r"^launch-(\d{1,6})$")
 _PROFILE_NAME = re.compile(r"^profile-(\d{1,6})$")
 PROFILED_ONLY = "profiled, not measured"
 """Why a cell that was profiled alone has no figures."""
 _MAX_JSON_BYTES = 64 * 2**20
+_MAX_LINES_BYTES = 256 * 2**20
 # Keys that may change between a run and its resumption: axes grow, bounds of a launch do not touch its figures.
 _GROWING_KEYS = (
     ("models",),
@@ -153,7 +155,7 @@ def load_profile(directory: Path) -> ProfileAnalysis | None:
     if (directory / "experiment.json").exists() or not os.path.lexists(path):
         return None
     try:
-        return _read_model(directory, path, ProfileAnalysis)
+        return read_model(directory, path, ProfileAnalysis)
     except DamagedFileError as error:
         raise StoreError(str(error), hint="analyse the recording again: torchscale profile analyze") from error
 
@@ -177,7 +179,7 @@ class RunFolder:
         if not (path / "experiment.json").is_file():
             raise StoreError(f"{path} is not a results directory: it has no experiment.json")
         try:
-            return cls(path, _read_model(path, path / "experiment.json", ExperimentFile))
+            return cls(path, read_model(path, path / "experiment.json", ExperimentFile))
         except DamagedFileError as error:
             raise StoreError(str(error), hint="restore the file, or start again in another directory") from error
 
@@ -232,25 +234,28 @@ class RunFolder:
 
     def load(self) -> Run:
         """Everything in the folder, in plan order; changes nothing."""
+        found = [self.load_cell(planned) for planned in self.experiment.plan]
+        problems = tuple(problem for _, told in found for problem in told)
+        return Run(self.path.name, self.experiment, tuple(run for run, _ in found), problems)
+
+    def load_cell(self, planned: PlannedCell) -> tuple[CellRun, list[str]]:
+        """One cell's launches and profile, and what could not be read of them; changes nothing."""
         problems: list[str] = []
-        cells = []
-        for planned in self.experiment.plan:
-            launches = []
-            for directory in self._launch_directories(planned.cell):
-                try:
-                    record = self._read_record(directory, planned.cell)
-                except DamagedFileError as error:
-                    problems.append(str(error))
-                    continue
-                if record is not None:
-                    launches.append(record)
+        launches = []
+        for directory in self._launch_directories(planned.cell):
             try:
-                profile = self._read_profile(planned.cell)
+                record = self._read_record(directory, planned.cell)
             except DamagedFileError as error:
                 problems.append(str(error))
-                profile = None
-            cells.append(CellRun(planned, tuple(launches), profile))
-        return Run(self.path.name, self.experiment, tuple(cells), tuple(problems))
+                continue
+            if record is not None:
+                launches.append(record)
+        try:
+            profile = self._read_profile(planned.cell)
+        except DamagedFileError as error:
+            problems.append(str(error))
+            profile = None
+        return CellRun(planned, tuple(launches), profile), problems
 
     def record(self, cell: AnyCell, launch: int) -> LaunchRecord | None:
         """The completed launch, or ``None``; a damaged one is moved to quarantine first (writes)."""
@@ -309,6 +314,29 @@ class RunFolder:
             raise OutputError(f"cannot set aside a launch of {cell.id}: {error.strerror or error}") from error
         return target
 
+    def readings(self, cell: AnyCell, launch: int) -> tuple[Reading, ...]:
+        """What was read beside a launch; empty where nothing was, lines that cannot be read left out."""
+        return tuple(self._lines(self.launch_directory(cell, launch) / "telemetry.jsonl", Reading))
+
+    def steps(self, cell: AnyCell, launch: int, rank: int) -> tuple[StepSample, ...]:
+        """Every step of a rank; empty where they were not kept, lines that cannot be read left out."""
+        return tuple(self._lines(self.launch_directory(cell, launch) / f"steps-rank-{rank}.jsonl", StepSample))
+
+    def _lines(self, path: Path, model: type[M]) -> Iterator[M]:
+        try:
+            if not path.resolve().is_relative_to(self.path.resolve()) or not path.is_file():
+                return
+            if path.stat().st_size > _MAX_LINES_BYTES:
+                return
+            lines = path.read_bytes().splitlines()
+        except (OSError, RuntimeError):
+            return
+        for line in lines:
+            try:
+                yield model.model_validate_json(line)
+            except ValidationError:
+                continue
+
     def launch_directory(self, cell: AnyCell, launch: int) -> Path:
         """Where a launch's files are or would be."""
         return self.path / "cells" / cell.id / f"launch-{launch}"
@@ -334,7 +362,7 @@ class RunFolder:
         """The last recording that was analysed."""
         for _, directory in reversed(self._numbered(cell, _PROFILE_NAME)):
             if os.path.lexists(directory / "analysis.json"):
-                return _read_model(self.path, directory / "analysis.json", ProfileAnalysis)
+                return read_model(self.path, directory / "analysis.json", ProfileAnalysis)
         return None
 
     def _read_record(self, directory: Path, cell: AnyCell) -> LaunchRecord | None:
@@ -345,14 +373,30 @@ class RunFolder:
             return None
         except OSError as error:
             raise DamagedFileError(f"{path.relative_to(self.path)}: {error.strerror or error}") from error
-        record = _read_model(self.path, path, LaunchRecord)
+        record = read_model(self.path, path, LaunchRecord)
         if record.cell_id != cell.id or f"launch-{record.launch}" != directory.name:
             where = path.relative_to(self.path)
             raise DamagedFileError(f"{where}: belongs to launch {record.launch} of {record.cell_id[:100]!r}")
         return record
 
 
-def _read_model(root: Path, path: Path, model: type[M]) -> M:
+def read_cell(directory: Path) -> AnyCell:
+    """The cell whose directory this is.
+
+    Raises:
+        DamagedFileError: its ``cell.json`` is missing or cannot be read.
+    """
+    path = directory / "cell.json"
+    if not path.exists():
+        raise DamagedFileError(f"{path}: not there")
+    return read_model(directory, path, _CellFile).root
+
+
+class _CellFile(RootModel[AnyCell]):
+    """``cell.json``."""
+
+
+def read_model(root: Path, path: Path, model: type[M]) -> M:
     """Read and validate one JSON file that lies inside ``root``.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import VERSIONS, experiment, experiment_file, launch_record, machine, rank_record, trained
+from tests.factories import VERSIONS, experiment, experiment_file, launch_record, machine, rank_record
 from torchscale.analysis.results import RunSummary, summarize
 from torchscale.plan import make_plan
 from torchscale.report.build import build_document
@@ -196,7 +196,7 @@ def test_machines_get_everything(summary: RunSummary) -> None:
     assert sweep["figures"]["pairs"][0]["payload_bytes"] == MIB
     assert content["cells"][0]["compute"]["mfu"] == pytest.approx(1.2)
     rows = list(csv.DictReader(io.StringIO(summary_csv(summary))))
-    assert [row["cell_id"] for row in rows] == [run.planned.cell.id for run in summary.run.cells]
+    assert [row["cell_id"] for row in rows] == [one.cell.id for one in summary.in_plan_order]
     (first, *_) = [row for row in rows if row["kind"] == "training"]
     assert float(first["joules_per_step"]) == pytest.approx(50)
     assert float(first["gpu_power_watts"]) == 500
@@ -217,7 +217,7 @@ def test_the_terminal_shows_them(summary: RunSummary, capsys: pytest.CaptureFixt
     assert "120.0 %" in text
     assert "#wrong" in text
     assert "oom: memory-tiny-resnet-b16-n1" in text
-    assert trained(summary.run.cells[-1].planned).model == "tiny-resnet"
+    assert summary.cells[-1].cell.model == "tiny-resnet"
 
 
 def test_logarithmic_axes_are_marked_in_plain_numbers() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.collectives import CollectiveFigures, collective_figures, rank_zero
+from torchscale.analysis.facts import NO_FACTS, CellFacts
 from torchscale.analysis.hardware import HardwareFigures, hardware_figures
 from torchscale.analysis.link_verdict import LinkVerdict, Machine, judge_link
 from torchscale.schema.collectives import CollectivesCell, CollectivesRank, NcclLog
@@ -27,6 +28,7 @@ class CollectivesSummary:
     verdict: LinkVerdict | None = None
     log: NcclLog | None = None
     place: CollectivesRank | None = None
+    facts: CellFacts = NO_FACTS
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class HardwareSummary:
     reason: str
     launches: int
     figures: HardwareFigures | None = None
+    facts: CellFacts = NO_FACTS
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class MemorySummary:
     reason: str
     launches: int
     ranks: tuple[MemoryRank, ...] = ()
+    facts: CellFacts = NO_FACTS
 
     @property
     def fullest(self) -> MemoryRank | None:

@@ -9,7 +9,8 @@ from torchscale.schema.record import LaunchRecord
 
 def batch_seconds(record: LaunchRecord) -> list[float]:
     """Wall time of each batch for the group: the slowest rank's."""
-    return [max(rank.batches[index].seconds for rank in record.ranks) for index in range(_batch_count(record))]
+    series = [[batch.seconds for batch in rank.batches] for rank in record.ranks]
+    return [max(batch) for batch in zip(*series, strict=False)]  # all ranks have as many: they decide together
 
 
 def batch_step_seconds(record: LaunchRecord) -> list[float]:

@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from torchscale.analysis.bubble import Bubble, bubble
 from torchscale.analysis.ceilings import (
@@ -20,6 +21,7 @@ from torchscale.analysis.ceilings import (
 )
 from torchscale.analysis.decomposition import Decomposition, Parts, decompose, launch_parts
 from torchscale.analysis.diagnosis import diagnose
+from torchscale.analysis.facts import NO_FACTS, CellFacts, cell_facts
 from torchscale.analysis.flags import Flag, launch_flags
 from torchscale.analysis.launch_signals import launch_signals
 from torchscale.analysis.launches import batch_step_seconds, measured_steps, samples_per_second, startup_seconds
@@ -30,8 +32,10 @@ from torchscale.analysis.telemetry import joules
 from torchscale.schema.ceilings import Hardware
 from torchscale.schema.cell import Cell, model_key
 from torchscale.schema.collectives import CollectivesCell
+from torchscale.schema.experiment import ExperimentFile
 from torchscale.schema.finding import Diagnosis
 from torchscale.schema.hardware import HardwareCell
+from torchscale.schema.profile import ProfileAnalysis
 from torchscale.schema.record import Digest, FlopCount, LaunchRecord, State, StopRule
 from torchscale.schema.run import CellRun, Run
 from torchscale.schema.telemetry import Telemetry
@@ -128,7 +132,8 @@ class CellSummary:
     """A planned cell and what came of it. ``figures`` is ``None`` unless the state is ``ok``.
 
     ``decomposition`` needs a measured smaller count of its series, ``diagnosis`` the always-on signals of a launch,
-    ``compute`` a model whose operations can be counted.
+    ``compute`` a model whose operations can be counted; ``counted`` is set where this cell's own launches counted them,
+    ``profile`` where it was recorded.
     """
 
     cell: Cell
@@ -141,6 +146,9 @@ class CellSummary:
     decomposition: Decomposition | None = None
     diagnosis: Diagnosis | None = None
     compute: Compute | None = None
+    facts: CellFacts = NO_FACTS
+    counted: FlopCount | None = None
+    profile: ProfileAnalysis | None = None
 
 
 AnySummary = CellSummary | CeilingSummary
@@ -149,13 +157,35 @@ AnySummary = CellSummary | CeilingSummary
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A whole run: its training cells in plan order, with efficiencies, and what was measured of the machine."""
+    """A whole run: its cells of every kind in plan order, those of training with efficiencies.
 
-    run: Run
-    cells: tuple[CellSummary, ...]
-    collectives: tuple[CollectivesSummary, ...] = ()
-    hardware: tuple[HardwareSummary, ...] = ()
-    memory: tuple[MemorySummary, ...] = ()
+    ``problems`` are what could not be read and was left out.
+    """
+
+    name: str
+    experiment: ExperimentFile
+    in_plan_order: tuple[AnySummary, ...]
+    problems: tuple[str, ...] = ()
+
+    @cached_property
+    def cells(self) -> tuple[CellSummary, ...]:
+        """Those of training."""
+        return tuple(one for one in self.in_plan_order if isinstance(one, CellSummary))
+
+    @cached_property
+    def collectives(self) -> tuple[CollectivesSummary, ...]:
+        """Sweeps of collectives."""
+        return tuple(one for one in self.in_plan_order if isinstance(one, CollectivesSummary))
+
+    @cached_property
+    def hardware(self) -> tuple[HardwareSummary, ...]:
+        """Ceilings of devices."""
+        return tuple(one for one in self.in_plan_order if isinstance(one, HardwareSummary))
+
+    @cached_property
+    def memory(self) -> tuple[MemorySummary, ...]:
+        """What steps take of memory."""
+        return tuple(one for one in self.in_plan_order if isinstance(one, MemorySummary))
 
     @property
     def machine(self) -> tuple[CeilingSummary, ...]:
@@ -167,7 +197,7 @@ class RunSummary:
         """Cells of every kind: the machine's before those of training."""
         return (*self.machine, *self.cells)
 
-    @property
+    @cached_property
     def measured(self) -> tuple[CellSummary, ...]:
         """The cells with figures."""
         return tuple(cell for cell in self.cells if cell.figures is not None)
@@ -177,28 +207,30 @@ def summarize(run: Run) -> RunSummary:
     """Summaries of every cell; efficiency needs the whole run, since it compares within a series."""
     repeats = run.experiment.config.benchmark.repeats
     everything = [summarize_any(cell_run, repeats, run) for cell_run in run.cells]
-    counted = _counted_flops(run)
+    return assemble(run.name, run.experiment, everything, run.problems)
+
+
+def assemble(
+    name: str, experiment: ExperimentFile, everything: Sequence[AnySummary], problems: Sequence[str] = ()
+) -> RunSummary:
+    """A run from the summaries of its cells, in plan order: here they get what they only have beside each other."""
+    counted = _counted_flops(everything)
     cells = [_with_flops(summary, counted) for summary in everything if isinstance(summary, CellSummary)]
     hardware = tuple(summary for summary in everything if isinstance(summary, HardwareSummary))
     measured = [
         (cell.cell, cell.figures.launch_samples_per_second, cell.flags) for cell in cells if cell.figures is not None
     ]
     found, lost = efficiencies(measured), _decompositions(cells)
-    return RunSummary(
-        run,
-        tuple(
-            replace(
-                cell,
-                efficiency=found.get(cell.cell.id),
-                decomposition=lost.get(cell.cell.id),
-                compute=_compute(cell, hardware, run.experiment.config.hardware),
-            )
-            for cell in cells
-        ),
-        tuple(summary for summary in everything if isinstance(summary, CollectivesSummary)),
-        hardware,
-        tuple(summary for summary in everything if isinstance(summary, MemorySummary)),
-    )
+    whole = {
+        cell.cell.id: replace(
+            cell,
+            efficiency=found.get(cell.cell.id),
+            decomposition=lost.get(cell.cell.id),
+            compute=_compute(cell, hardware, experiment.config.hardware),
+        )
+        for cell in cells
+    }
+    return RunSummary(name, experiment, tuple(whole.get(one.cell.id, one) for one in everything), tuple(problems))
 
 
 def summarize_any(cell_run: CellRun, repeats: int | None = None, run: Run | None = None) -> AnySummary:
@@ -208,11 +240,12 @@ def summarize_any(cell_run: CellRun, repeats: int | None = None, run: Run | None
     if isinstance(cell, Cell):
         return summarize_cell(cell_run, repeats)
     outcome = _outcome(cell_run, None)
+    facts = cell_facts(cell_run, outcome[0])
     if isinstance(cell, CollectivesCell):
-        return summarize_collectives(cell_run, cell, outcome, run)
+        return replace(summarize_collectives(cell_run, cell, outcome, run), facts=facts)
     if isinstance(cell, HardwareCell):
-        return summarize_hardware(cell_run, cell, outcome)
-    return summarize_memory(cell_run, cell, outcome)
+        return replace(summarize_hardware(cell_run, cell, outcome), facts=facts)
+    return replace(summarize_memory(cell_run, cell, outcome), facts=facts)
 
 
 def summarize_cell(cell_run: CellRun, repeats: int | None = None) -> CellSummary:
@@ -221,13 +254,22 @@ def summarize_cell(cell_run: CellRun, repeats: int | None = None) -> CellSummary
     cell, launches = cell_run.planned.cell, cell_run.launches
     assert isinstance(cell, Cell)  # noqa: S101 - the caller looked; this tells the type checker
     state, reason = _outcome(cell_run, repeats)
+    if state is State.OK and any(len(record.ranks) != cell.world_size or record.steps is None for record in launches):
+        state, reason = State.INCOMPLETE, "a record lacks the steps of some ranks"
+    summary = CellSummary(
+        cell,
+        state,
+        reason,
+        len(launches),
+        facts=cell_facts(cell_run, state),
+        counted=next((rank.flops for record in launches for rank in record.ranks if rank.flops is not None), None),
+        profile=cell_run.profile,
+    )
     if state is not State.OK:
-        return CellSummary(cell, state, reason, len(launches))
-    if any(len(record.ranks) != cell.world_size or record.steps is None for record in launches):
-        return CellSummary(cell, State.INCOMPLETE, "a record lacks the steps of some ranks", len(launches))
+        return summary
     flags = sorted({flag for record in launches for flag in launch_flags(record, cell.measurement)})
-    figures = _figures(cell, launches)
-    return CellSummary(cell, State.OK, "", len(launches), figures, tuple(flags), diagnosis=_diagnosis(cell, launches))
+    figures, diagnosis = _figures(cell, launches), _diagnosis(cell, launches)
+    return replace(summary, figures=figures, flags=tuple(flags), diagnosis=diagnosis)
 
 
 def _outcome(cell_run: CellRun, repeats: int | None) -> tuple[State, str]:
@@ -246,15 +288,12 @@ def _outcome(cell_run: CellRun, repeats: int | None) -> tuple[State, str]:
     return State.OK, ""
 
 
-def _counted_flops(run: Run) -> dict[str, FlopCount]:
+def _counted_flops(everything: Sequence[AnySummary]) -> dict[str, FlopCount]:
     """By model and options: it is counted once in a sweep, and equal for all cells of a model."""
     return {
-        model_key(cell): rank.flops
-        for cell_run in run.cells
-        if isinstance(cell := cell_run.planned.cell, Cell)
-        for record in cell_run.launches
-        for rank in record.ranks
-        if rank.flops is not None
+        model_key(one.cell): one.counted
+        for one in everything
+        if isinstance(one, CellSummary) and one.counted is not None
     }
 
 

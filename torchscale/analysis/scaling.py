@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.flags import Flag
-from torchscale.analysis.stats import student_t_quantile
+from torchscale.analysis.welch import log_ratio
 from torchscale.schema.cell import Cell
 
 EXCELLENT = 0.9
@@ -67,14 +66,9 @@ def _efficiency(item: MeasuredCell, baseline: MeasuredCell) -> Efficiency:
 
 
 def _interval(value: float, rates: Sequence[float], base_rates: Sequence[float]) -> tuple[float, float] | None:
-    """Welch's t-interval on the logarithm of the ratio."""
-    sides = [[math.log(rate) for rate in side] for side in (rates, base_rates)]
-    if any(len(side) < 2 for side in sides):
+    """Welch's t-interval on the logarithm of the ratio, around ``value``."""
+    ratio = log_ratio(rates, base_rates)
+    if ratio.interval is None:
         return None
-    errors = [statistics.variance(side) / len(side) for side in sides]
-    total = sum(errors)
-    if total == 0:
-        return value, value
-    degrees = total**2 / sum(error**2 / (len(side) - 1) for error, side in zip(errors, sides, strict=True))
-    half = student_t_quantile(0.975, max(1, math.floor(degrees))) * math.sqrt(total)
-    return value * math.exp(-half), value * math.exp(half)
+    low, high = ratio.interval
+    return value * low / ratio.value, value * high / ratio.value

@@ -12,7 +12,7 @@ from torchscale.schema.record import Digest
 _HISTOGRAM_BINS = 40
 
 
-def student_t_quantile(probability: float, degrees_of_freedom: int) -> float:
+def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     """The t that ``probability`` of Student's distribution lies below."""
     from scipy.special import stdtrit  # noqa: PLC0415 - 0.2 s to import, and only intervals need it
 

@@ -14,7 +14,20 @@ from typing import Annotated
 import typer
 
 from torchscale import __version__
-from torchscale.cli import benchmark, catalog, comm, config, hardware, init, memory, profile, report, validate
+from torchscale.cli import (
+    baseline,
+    benchmark,
+    catalog,
+    comm,
+    compare,
+    config,
+    hardware,
+    init,
+    memory,
+    profile,
+    report,
+    validate,
+)
 from torchscale.cli.output import configure_output, print_error
 from torchscale.errors import ExitCode, TorchscaleError
 
@@ -58,6 +71,8 @@ app.command("hardware", context_settings=benchmark.CONTEXT_SETTINGS)(hardware.ha
 app.command("memory", context_settings=benchmark.CONTEXT_SETTINGS)(memory.memory)
 app.add_typer(profile.app, name="profile")
 app.add_typer(report.app, name="report")
+app.command("compare")(compare.compare)
+app.add_typer(baseline.app, name="baseline")
 app.command("init")(init.init)
 app.add_typer(config.app, name="config")
 app.command("list")(catalog.list_names)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from torchscale.cli.output import note, result_console, status
-from torchscale.errors import OutputError, UsageError
+from torchscale.cli.output import result_console, status
+from torchscale.cli.rendering import render_document, write_rendered
+from torchscale.errors import UsageError
 
 if TYPE_CHECKING:
     from torchscale.analysis.results import RunSummary
@@ -45,9 +46,18 @@ OutputOption = Annotated[
 ]
 
 
+CostOption = Annotated[
+    float | None, typer.Option("--cost", help="Dollars for a device and hour: adds samples and tokens per dollar.")
+]
+
+
 @app.callback()
 def report(
-    context: typer.Context, source: SourceOption = None, formats: FormatOption = None, output: OutputOption = None
+    context: typer.Context,
+    source: SourceOption = None,
+    formats: FormatOption = None,
+    output: OutputOption = None,
+    cost: CostOption = None,
 ) -> None:
     """Show a run: HTML for people, PDF for paper, Markdown for pull requests, CSV and JSON for machines.
 
@@ -59,19 +69,25 @@ def report(
 
     [cyan]torchscale report --source results/demo --format html --format pdf[/cyan]
 
+    [cyan]torchscale report --source results/demo --cost 2.50[/cyan]
+
     [cyan]torchscale report --source results/demo --format md --output - >> $GITHUB_STEP_SUMMARY[/cyan]
     """
     if context.invoked_subcommand is None:
-        _write_reports(source, formats, output)
+        _write_reports(source, formats, output, cost)
 
 
 @app.command("generate")
-def generate(source: SourceOption = None, formats: FormatOption = None, output: OutputOption = None) -> None:
+def generate(
+    source: SourceOption = None, formats: FormatOption = None, output: OutputOption = None, cost: CostOption = None
+) -> None:
     """The same as [bold]torchscale report[/bold] without a subcommand."""
-    _write_reports(source, formats, output)
+    _write_reports(source, formats, output, cost)
 
 
-def _write_reports(source: Path | None, formats: list[Format] | None, output: str | None) -> None:
+def _write_reports(source: Path | None, formats: list[Format] | None, output: str | None, price: float | None) -> None:
+    if price is not None and not 0 < price < float("inf"):
+        raise UsageError(f"--cost {price:g}: expected a price above 0 of a device and hour, such as 2.50")
     chosen = list(dict.fromkeys(formats or [Format.HTML]))
     if output is not None and len(chosen) > 1:
         raise UsageError(
@@ -79,7 +95,7 @@ def _write_reports(source: Path | None, formats: list[Format] | None, output: st
             hint="leave --output out: each gets its own file",
         )
     directory = source if source is not None else _only_run()
-    content = _read(directory)
+    content = _read(directory, price)
     for kind in chosen:
         if kind is Format.TERMINAL:
             content.print_terminal()
@@ -107,13 +123,13 @@ class _Content(Protocol):
         ...
 
 
-def _read(directory: Path) -> _Content:
-    from torchscale.analysis.results import summarize  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.store import load_profile, load_run  # noqa: PLC0415
+def _read(directory: Path, price: float | None) -> _Content:
+    from torchscale.reading import read_summary  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.store import load_profile  # noqa: PLC0415
 
     with status("Reading the run"):
         analysis = load_profile(directory)
-        return _Run(summarize(load_run(directory))) if analysis is None else _Recording(analysis, directory)
+        return _Run(read_summary(directory), directory, price) if analysis is None else _Recording(analysis, directory)
 
 
 @dataclass(frozen=True)
@@ -121,6 +137,8 @@ class _Run:
     """A run folder."""
 
     summary: RunSummary
+    directory: Path
+    price: float | None
 
     def csv(self) -> str:
         from torchscale.report.export import summary_csv  # noqa: PLC0415 - `--help` does not need it
@@ -134,8 +152,11 @@ class _Run:
 
     def document(self) -> Document:
         from torchscale.report.build import build_document  # noqa: PLC0415 - `--help` does not need it
+        from torchscale.report.selection import detailed_cells  # noqa: PLC0415
+        from torchscale.sources import read_details  # noqa: PLC0415
 
-        return build_document(self.summary)
+        details = read_details(self.directory, [one.cell for one in detailed_cells(self.summary)])
+        return build_document(self.summary, details, price=self.price)
 
     def print_terminal(self) -> None:
         from torchscale.report.console import print_results  # noqa: PLC0415 - `--help` does not need it
@@ -174,22 +195,9 @@ class _Recording:
 
 
 def _write(kind: Format, content: _Content, directory: Path, output: str | None) -> None:
-    from torchscale.store import atomic_write_bytes  # noqa: PLC0415 - `--help` does not need it
-
-    if output == "-" and kind is Format.PDF:
-        raise UsageError("a PDF does not go to the terminal", hint="name a file with --output")
     with status(f"Writing {kind.value}"):
         rendered = _render(kind, content)
-    if output == "-":
-        typer.echo(rendered.decode(), nl=False)
-        return
-    path = Path(output) if output is not None else directory / f"report.{kind.value}"
-    if path.is_dir():
-        path /= f"report.{kind.value}"
-    if not path.parent.is_dir():
-        raise OutputError(f"cannot write {path}: {path.parent} is not a directory", hint="create it first")
-    atomic_write_bytes(path, rendered)
-    note(f"Wrote {path}")
+    write_rendered(rendered, f"report.{kind.value}", directory, output)
 
 
 def _render(kind: Format, content: _Content) -> bytes:
@@ -197,18 +205,7 @@ def _render(kind: Format, content: _Content) -> bytes:
         return content.csv().encode()
     if kind is Format.JSON:
         return (content.json() + "\n").encode()
-    document = content.document()
-    if kind is Format.PDF:
-        from torchscale.report.pdf import render_pdf  # noqa: PLC0415 - loads system libraries
-
-        return render_pdf(document)
-    if kind is Format.MARKDOWN:
-        from torchscale.report.markdown import render_markdown  # noqa: PLC0415
-
-        return render_markdown(document).encode()
-    from torchscale.report.html import render_html  # noqa: PLC0415 - reads plotly's script
-
-    return render_html(document).encode()
+    return render_document(kind.value, content.document())
 
 
 def _only_run() -> Path:

@@ -24,12 +24,12 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.profile_words import RANK_HEADINGS, finding_text, not_judged, rank_shares, stall_line
+from torchscale.report.selection import MAX_PANELS
 from torchscale.report.words import batch_words, chart_name, device_noun, panel_title, panels, plural, setting_words
 from torchscale.schema.finding import Confidence, Diagnosis, Finding
 from torchscale.schema.profile import ProfileAnalysis, RankBreakdown
 from torchscale.units import format_bytes, format_percent, format_seconds
 
-MAX_PANELS = 12
 MAX_PROFILES = 12
 _MAX_ROWS = 20
 _DRAWN_SHARE = 0.001
@@ -48,10 +48,11 @@ _CONFIDENCE_TONE = {Confidence.HIGH: Tone.PLAIN, Confidence.MEDIUM: Tone.PLAIN, 
 def lost_time(summary: RunSummary) -> Section:
     """Where the time goes at each count, stacked."""
     lines = [line for found in panels(summary.measured).values() for line in found]
-    drawn = [line for line in lines if any(cell.decomposition for cell in line)]
-    if not drawn:
+    lossy = [line for line in lines if any(cell.decomposition for cell in line)]
+    drawn = lossy if len(lossy) <= MAX_PANELS else sorted(lossy, key=_most_lost, reverse=True)[:MAX_PANELS]
+    if not lossy:
         return Section("Where the time goes", "lost", ())
-    rows = tuple(_lost_row(cell) for line in drawn for cell in line if cell.decomposition is not None)
+    rows = tuple(_lost_row(cell) for line in lossy for cell in line if cell.decomposition is not None)
     columns = (
         Column("model"),
         Column("setting"),
@@ -67,15 +68,20 @@ def lost_time(summary: RunSummary) -> Section:
         "later at the exchange of gradients; exposed communication is the exchange that no compute hides. The parts "
         "add up to the measured step."
     )
-    blocks: list[Block] = [Paragraph(text), ChartGrid(tuple(_lost_chart(line, summary) for line in drawn[:MAX_PANELS]))]
-    if len(drawn) > MAX_PANELS:
-        blocks.append(Paragraph(f"The first {MAX_PANELS} of {len(drawn)} are drawn; the table holds all."))
+    blocks: list[Block] = [Paragraph(text), ChartGrid(tuple(_lost_chart(line, summary) for line in drawn))]
+    if len(lossy) > MAX_PANELS:
+        blocks.append(Paragraph(f"Drawn are the {MAX_PANELS} of {len(lossy)} that lose most; the table holds all."))
     blocks.append(Table("Parts of the mean step", columns, rows))
-    unexplained = [cell for line in drawn for cell in line if _unexplained(cell)]
+    unexplained = [cell for line in lossy for cell in line if _unexplained(cell)]
     if unexplained:
         names = ", ".join(shortened(cell.cell.id) for cell in unexplained[:4])
         blocks.append(Paragraph(f"More than {UNEXPLAINED_LIMIT:.0%} of the step is unexplained in {names}."))
     return Section("Where the time goes", "lost", tuple(blocks))
+
+
+def _most_lost(line: Sequence[CellSummary]) -> float:
+    """The largest share of a step that a count adds to the ideal."""
+    return max((1 - lost.ideal / lost.step for cell in line if (lost := cell.decomposition) is not None), default=0.0)
 
 
 def _unexplained(cell: CellSummary) -> bool:
@@ -137,13 +143,7 @@ def diagnosis_section(summary: RunSummary) -> Section:
         return Section("What holds it back", "diagnosis", ())
     text = "From signals that every launch of several ranks takes, without a profiler. A cost is at most what fixing "
     blocks: list[Block] = [Paragraph(text + "it would give, as a share of the step; costs overlap and do not add up.")]
-    windows = [
-        rank.signals.alone_wall_seconds
-        for cell_run in summary.run.cells
-        for record in cell_run.launches
-        for rank in record.ranks[:1]
-        if rank.signals is not None and rank.signals.alone_wall_seconds is not None
-    ]
+    windows = [seconds for cell in summary.cells for seconds in cell.facts.alone_wall_seconds]
     if windows:
         spread = format_seconds(max(windows))
         if min(windows) < max(windows):
@@ -200,8 +200,7 @@ def _finding_row(cell: CellSummary, finding: Finding) -> tuple[Value, ...]:
 def profile_section(summary: RunSummary) -> Section:
     """Each profiled cell: its figure, its causes, where its ranks' time went, its worst step as a picture."""
     blocks: list[Block] = []
-    profiles = {run.planned.cell.id: run.profile for run in summary.run.cells if run.profile is not None}
-    profiled = [(cell, profiles[cell.cell.id]) for cell in summary.cells if cell.cell.id in profiles]
+    profiled = [(cell, cell.profile) for cell in summary.cells if cell.profile is not None]
     for cell, analysis in profiled[:MAX_PROFILES]:
         title = f"{panel_title(cell.cell)}, {batch_words(cell.cell)}, {cell.cell.world_size} ranks"
         blocks += profile_blocks(analysis, title)

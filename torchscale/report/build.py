@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Mapping
 
 import yaml
 
 from torchscale.analysis.ceilings import CeilingSummary
+from torchscale.analysis.facts import Node
 from torchscale.analysis.flags import Flag
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.report.bottlenecks import diagnosis_section, lost_time, profile_section
 from torchscale.report.ceiling_words import ceiling_outcome
-from torchscale.report.charts import MAX_PANELS, distribution_charts, efficiency_charts, panel_count, throughput_charts
+from torchscale.report.charts import distribution_charts, efficiency_charts, overview_chart, throughput_charts
 from torchscale.report.collectives import collectives_section
 from torchscale.report.compute import compute_section, hardware_section
+from torchscale.report.cost import cost_section
 from torchscale.report.document import (
     Block,
     Bullets,
@@ -28,9 +31,12 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
+from torchscale.report.frontier import frontier_section
+from torchscale.report.over_time import Detail, over_time_section
 from torchscale.report.resources import memory_section, telemetry_section
+from torchscale.report.selection import selection_words
 from torchscale.report.verdict import key_figures, verdict
-from torchscale.report.words import device_names, device_noun, plural, setting_words
+from torchscale.report.words import device_names, device_noun, listed, plural, setting_words
 from torchscale.report.workloads import bubble_values, data_section
 from torchscale.schema.config import PRESETS, Experiment
 from torchscale.schema.printing import changed_content
@@ -47,9 +53,17 @@ _GRADE_TONE = {"excellent": Tone.GOOD, "good": Tone.GOOD, "low": Tone.CAUTION}
 _NOT_MEASURED = Value("–", None, Tone.DIM)
 
 
-def build_document(summary: RunSummary) -> Document:
-    """The report of a run, complete or not."""
-    experiment = summary.run.experiment
+def build_document(
+    summary: RunSummary, details: Mapping[str, Detail] | None = None, *, price: float | None = None
+) -> Document:
+    """The report of a run, complete or not.
+
+    Args:
+        summary: What came of its cells.
+        details: By cell id, for those of :func:`~torchscale.report.selection.detailed_cells`.
+        price: Dollars for a device and hour; without it there is no cost.
+    """
+    experiment = summary.experiment
     subtitle = f"{device_names(summary)} · {shortened(experiment.environment.hostname)} · {experiment.created_at[:10]}"
     sections = (
         _scaling(summary),
@@ -57,6 +71,9 @@ def build_document(summary: RunSummary) -> Document:
         diagnosis_section(summary),
         profile_section(summary),
         _step_times(summary),
+        over_time_section(summary, details or {}),
+        frontier_section(summary),
+        cost_section(summary, price),
         compute_section(summary),
         memory_section(summary),
         telemetry_section(summary),
@@ -88,8 +105,8 @@ def _scaling(summary: RunSummary) -> Section:
             Paragraph(f"Throughput of all devices together, {kinds}. Dashed: the smallest count's throughput times n.")
         )
         blocks.append(ChartGrid(tuple(throughput)))
-        if panel_count(summary) > MAX_PANELS:
-            blocks.append(Paragraph(f"The first {MAX_PANELS} of {panel_count(summary)} models and settings are drawn."))
+        if selection_words(summary):
+            blocks.append(Paragraph(selection_words(summary)))
     if efficiency:
         blocks.append(
             Paragraph(
@@ -97,6 +114,9 @@ def _scaling(summary: RunSummary) -> Section:
                 "Above 90 % is excellent, above 80 % good."
             )
         )
+        overview = overview_chart(summary)
+        if overview is not None:
+            blocks.append(ChartGrid((overview,)))
         blocks.append(ChartGrid(tuple(efficiency)))
     elif throughput:
         blocks.append(Paragraph("No efficiency: it needs two measured counts of the same model, batch and setting."))
@@ -179,9 +199,9 @@ def _cells(summary: RunSummary) -> Section:
     used = sorted({flag for cell in summary.cells for flag in cell.flags})
     if used:
         blocks.append(Bullets(tuple(f"{flag.value}: {flag.explanation}." for flag in used)))
-    if summary.run.problems:
+    if summary.problems:
         blocks.append(Paragraph("Left out, because it could not be read:"))
-        blocks.append(Bullets(tuple(shortened(problem) for problem in summary.run.problems)))
+        blocks.append(Bullets(tuple(shortened(problem) for problem in summary.problems)))
     return Section("Cells", "cells", tuple(blocks))
 
 
@@ -245,7 +265,7 @@ def _efficiency_value(summary: CellSummary) -> Value:
 
 
 def _environment(summary: RunSummary) -> Section:
-    environment = summary.run.experiment.environment
+    environment = summary.experiment.environment
     versions = environment.versions
     pairs = [
         ("host", environment.hostname),
@@ -253,7 +273,7 @@ def _environment(summary: RunSummary) -> Section:
         ("processor", f"{environment.cpu}, {plural(environment.cores, 'usable core')}"),
         ("memory", None if environment.memory_bytes is None else format_bytes(environment.memory_bytes)),
         *((f"GPU {device.index}", f"{device.name} {device.uuid or ''}".strip()) for device in environment.devices),
-        ("threads per rank", str(summary.run.experiment.threads_per_rank)),
+        ("threads per rank", str(summary.experiment.threads_per_rank)),
         ("torchscale", versions.torchscale),
         ("Python", versions.python),
         ("PyTorch", versions.torch),
@@ -266,11 +286,35 @@ def _environment(summary: RunSummary) -> Section:
         *environment.env.items(),
     ]
     rows = tuple((Value(name), Value(shortened(text))) for name, text in pairs if text)
-    return Section("Environment", "environment", (Table("Environment", (Column("what"), Column("value")), rows),))
+    blocks: list[Block] = [Table("Environment", (Column("what"), Column("value", prose=True)), rows)]
+    return Section("Environment", "environment", (*blocks, *_nodes(summary)))
+
+
+def _nodes(summary: RunSummary) -> list[Block]:
+    """Machines beside each other where the ranks saw several, and in what they differ."""
+    nodes = sorted({node for one in summary.in_plan_order for node in one.facts.nodes}, key=lambda node: node.hostname)
+    if len({node.hostname for node in nodes}) < 2:
+        return []
+    parts: dict[str, Callable[[Node], str]] = {
+        "devices": lambda node: ", ".join(node.devices),
+        "PyTorch": lambda node: node.torch,
+        "CUDA": lambda node: node.cuda or "–",
+        "NCCL": lambda node: node.nccl or "–",
+        "driver": lambda node: node.driver or "–",
+        "Python": lambda node: node.python,
+    }
+    columns = (Column("host"), *(Column(name) for name in parts))
+    rows = tuple(
+        (Value(shortened(node.hostname)), *(Value(shortened(words(node))) for words in parts.values()))
+        for node in nodes
+    )
+    differing = [name for name, words in parts.items() if len({words(node) for node in nodes}) > 1]
+    told = f"The machines differ in {listed(differing)}." if differing else "The machines do not differ in these."
+    return [Table("Machines", columns, rows), Paragraph(told)]
 
 
 def _method(summary: RunSummary) -> Section:
-    rule = summary.run.experiment.config.benchmark
+    rule = summary.experiment.config.benchmark
     items = [
         _isolation_words(summary) + " What is shown was measured, and a dash means that it was not.",
         f"Preset {rule.preset}: warm-up of at least {rule.warmup_steps} steps and {rule.warmup_seconds:g} s, until two "
@@ -298,8 +342,7 @@ def _method(summary: RunSummary) -> Section:
 
 
 def _isolation_words(summary: RunSummary) -> str:
-    records = [record for run in summary.run.cells for record in run.launches]
-    if any(record.grouped for record in records):
+    if any(one.facts.grouped for one in summary.in_plan_order):
         return (
             "Cells of one world size ran one after the other in the same processes (launch.isolation: group); on CPUs "
             "memory is then measured for the first of them alone."
@@ -308,7 +351,7 @@ def _isolation_words(summary: RunSummary) -> str:
 
 
 def _reproduce(summary: RunSummary) -> Section:
-    experiment = summary.run.experiment
+    experiment = summary.experiment
     command = shortened(shlex.join(experiment.environment.command)) or "torchscale benchmark"
     config = _config_yaml(experiment.config)
     return Section(

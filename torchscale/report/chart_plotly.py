@@ -19,8 +19,12 @@ def chart_json(chart: AnyChart) -> str:
         figure = _timeline(chart)
     else:
         figure = {"data": _traces(chart), "layout": _layout(chart)}
-    # "<" could end the script element, U+2028 and U+2029 a JavaScript line.
-    text = json.dumps(figure, ensure_ascii=True)
+    return script_json(figure)
+
+
+def script_json(content: object) -> str:
+    """JSON that is safe inside a script element: "<" could end it, U+2028 and U+2029 a JavaScript line."""
+    text = json.dumps(content, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -47,6 +51,8 @@ def _trace(series: Series, chart: Chart, style: int) -> Figure:
     if series.reference:
         trace["line"] = {"color": REFERENCE_COLOUR, "width": 1.5, "dash": "dash"}
         trace["showlegend"] = series.name == "ideal"
+    if series.marks:
+        trace["marker"] = {"symbol": "x-thin", "size": 11, "line": {"width": 2.5, "color": COLOURS[style]}}
     if series.high:
         trace["error_y"] = {
             "type": "data",
@@ -58,6 +64,8 @@ def _trace(series: Series, chart: Chart, style: int) -> Figure:
 
 
 def _mode(series: Series, chart: Chart) -> str:
+    if series.marks:
+        return "markers"
     if series.reference or not chart.markers:
         return "lines"
     return "lines+markers" if chart.lines else "markers"
@@ -118,19 +126,19 @@ def _base_layout(title: str, x_label: str, y_label: str) -> Figure:
 
 def _layout(chart: Chart) -> Figure:
     layout = _base_layout(chart.title, chart.x_label, chart.y_label)
-    if chart.x_ticks:
+    if chart.log_x:
+        layout["xaxis"] = _log_axis(chart.x_label, chart.x_ticks or log_ticks(x for s in chart.series for x in s.x))
+    elif chart.x_ticks:
         ticks = {"tickvals": chart.x_ticks, "range": [0, max(chart.x_ticks) * 1.08]}
         layout["xaxis"] = {"title": {"text": _escape(chart.x_label)}, **ticks}
-    if chart.log:
-        layout["xaxis"] = _log_axis(chart.x_label, [x for series in chart.series for x in series.x])
-        layout["yaxis"] = _log_axis(chart.y_label, [y for series in chart.series for y in series.y])
+    if chart.log_y:
+        layout["yaxis"] = _log_axis(chart.y_label, log_ticks(y for s in chart.series for y in s.y))
     elif chart.y_from_zero:
         layout["yaxis"] = {"title": {"text": _escape(chart.y_label)}, "rangemode": "tozero"}
     return layout
 
 
-def _log_axis(label: str, values: Sequence[float]) -> Figure:
-    ticks = log_ticks(values)
+def _log_axis(label: str, ticks: Sequence[float]) -> Figure:
     marks: Figure = {"tickvals": ticks, "ticktext": [f"{tick:,.12g}" for tick in ticks]}
     return {"title": {"text": _escape(label)}, "type": "log", **marks}
 

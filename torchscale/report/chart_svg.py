@@ -96,22 +96,23 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
         _draw_series(axes, series, chart, style_index(max(0, measured - series.reference)))
         measured += not series.reference
     _label(axes, chart.title, chart.x_label, chart.y_label)
-    if chart.x_ticks:
+    if chart.log_x:
+        ticks = chart.x_ticks or log_ticks(x for series in chart.series for x in series.x)
+        _make_log(axes.set_xscale, axes.set_xticks, ticks)
+    elif chart.x_ticks:
         axes.set_xlim(0, max(chart.x_ticks) * 1.08)
         axes.set_xticks(chart.x_ticks, [f"{tick:g}" for tick in chart.x_ticks])
-    if chart.log:
-        _make_log(axes.set_xscale, axes.set_xticks, [x for series in chart.series for x in series.x])
-        _make_log(axes.set_yscale, axes.set_yticks, [y for series in chart.series for y in series.y])
+    if chart.log_y:
+        _make_log(axes.set_yscale, axes.set_yticks, log_ticks(y for series in chart.series for y in series.y))
     elif chart.y_from_zero:
         axes.set_ylim(bottom=0)
-    if not chart.log:
+    if not chart.log_y:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     if any(not series.reference for series in chart.series):
         axes.legend(frameon=False, fontsize=7)
 
 
-def _make_log(set_scale: Any, set_ticks: Any, values: Sequence[float]) -> None:  # noqa: ANN401 - see _draw
-    ticks = log_ticks(values)
+def _make_log(set_scale: Any, set_ticks: Any, ticks: Sequence[float]) -> None:  # noqa: ANN401 - see _draw
     set_scale("log")
     set_ticks([], minor=True)
     set_ticks(ticks, [f"{tick:,.12g}" for tick in ticks])
@@ -132,9 +133,9 @@ def _draw_series(axes: Any, series: Series, chart: Chart, style: int) -> None:  
         series.x,
         series.y,
         color=COLOURS[style],
-        marker=MATPLOTLIB_MARKERS[style] if chart.markers else None,
-        markersize=4,
-        linewidth=1.4 if chart.lines else 0,
+        marker="x" if series.marks else MATPLOTLIB_MARKERS[style] if chart.markers else None,
+        markersize=5 if series.marks else 4,
+        linewidth=1.4 if chart.lines and not series.marks else 0,
         label=series.name,
     )
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
+
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.report.document import Chart, Series
-from torchscale.report.words import batch_words, chart_name, device_noun, panels
-
-MAX_PANELS = 12
-"""More panels are a wall; the table holds every cell."""
+from torchscale.report.selection import MAX_PANELS, panel_count, shown_panels
+from torchscale.report.words import batch_words, chart_name, device_noun
 
 
 def throughput_charts(summary: RunSummary) -> list[Chart]:
     """Samples per second against device count, with the ideal from each series' smallest count."""
-    return [_throughput(title, lines, summary) for title, lines in _shown_panels(summary)]
+    return [_throughput(title, lines, summary) for title, lines in shown_panels(summary)]
 
 
 def efficiency_charts(summary: RunSummary) -> list[Chart]:
     """Efficiency against device count, for panels that have at least two counts."""
     found = []
-    for title, lines in _shown_panels(summary):
+    for title, lines in shown_panels(summary):
         scaled = [line for line in lines if len(line) > 1]
         if scaled:
             found.append(_efficiency(title, scaled, summary))
@@ -32,19 +32,43 @@ def distribution_charts(summary: RunSummary) -> list[Chart]:
     """How step times spread: the share of steps up to each time, a panel per model, batch and setting."""
     found = [
         _distribution(f"{title}, {batch_words(line[0].cell)}", line, summary)
-        for title, lines in _shown_panels(summary)
+        for title, lines in shown_panels(summary)
         for line in lines
     ]
     return found[:MAX_PANELS]
 
 
-def panel_count(summary: RunSummary) -> int:
-    """Panels there would be without a limit."""
-    return len(panels(summary.measured))
-
-
-def _shown_panels(summary: RunSummary) -> list[tuple[str, list[list[CellSummary]]]]:
-    return list(panels(summary.measured).items())[:MAX_PANELS]
+def overview_chart(summary: RunSummary) -> Chart | None:
+    """Efficiencies of all series at each count, where they are too many to draw."""
+    if panel_count(summary) <= MAX_PANELS:
+        return None
+    by_count: dict[int, list[float]] = {}
+    for cell in summary.measured:
+        if cell.efficiency is not None and cell.efficiency.baseline_world_size < cell.cell.world_size:
+            by_count.setdefault(cell.cell.world_size, []).append(cell.efficiency.value * 100)
+    counts = sorted(by_count)
+    if not counts:
+        return None
+    lows, middles, highs = zip(*(np.quantile(by_count[count], (0.1, 0.5, 0.9)) for count in counts), strict=True)
+    places = tuple(map(float, counts))
+    return Chart(
+        name="efficiency-overview",
+        title="Efficiency of all series",
+        summary=f"Median efficiency over all series at each number of {device_noun(summary)}, with the middle 80 %.",
+        x_label=device_noun(summary),
+        y_label="efficiency, %",
+        series=(
+            Series(
+                "median, with the middle 80 %",
+                places,
+                tuple(map(float, middles)),
+                tuple(map(float, lows)),
+                tuple(map(float, highs)),
+            ),
+            Series("ideal", places, (100.0,) * len(places), reference=True),
+        ),
+        x_ticks=places,
+    )
 
 
 def _throughput(title: str, lines: Sequence[Sequence[CellSummary]], summary: RunSummary) -> Chart:
@@ -83,12 +107,17 @@ def _interval(line: Sequence[CellSummary]) -> tuple[tuple[float, ...], tuple[flo
 def _efficiency(title: str, lines: Sequence[Sequence[CellSummary]], summary: RunSummary) -> Chart:
     series = []
     for line in lines:
-        points = [(cell.cell.world_size, cell.efficiency.value * 100) for cell in line if cell.efficiency]
+        points = [(cell.cell.world_size, cell.efficiency) for cell in line if cell.efficiency]
+        scaled = [found for count, found in points if found.baseline_world_size < count]
+        known = bool(scaled) and all(found.interval is not None for found in scaled)
+        ends = [found.interval or (found.value, found.value) for _, found in points]
         series.append(
             Series(
                 batch_words(line[0].cell),
                 tuple(float(count) for count, _ in points),
-                tuple(value for _, value in points),
+                tuple(found.value * 100 for _, found in points),
+                tuple(low * 100 for low, _ in ends) if known else (),
+                tuple(high * 100 for _, high in ends) if known else (),
             )
         )
     counts = _counts(lines)

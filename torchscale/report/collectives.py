@@ -63,7 +63,8 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
         x_label="message size, bytes",
         y_label="bus bandwidth, GB/s",
         series=tuple(lines[:_MAX_DISTINCT]),
-        log=True,
+        log_x=True,
+        log_y=True,
     )
     blocks: list[Block] = [ChartGrid((chart,))] if lines else []
     blocks.append(_table(figures, title))

@@ -186,6 +186,7 @@ def _roofline(summary: RunSummary, cells: Sequence[tuple[CellSummary, Compute]])
         x_label="FLOP per byte",
         y_label="GFLOP/s per device",
         series=(*roofs, *points),
-        log=True,
+        log_x=True,
+        log_y=True,
         lines=False,
     )

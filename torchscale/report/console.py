@@ -80,7 +80,7 @@ def _skipped_lines(summary: RunSummary) -> list[str]:
 def _failed_lines(summary: RunSummary) -> list[str]:
     fine = (State.OK, State.SKIPPED)
     failed = [f"{one.state.value}: {one.cell.id}: {one.reason}" for one in summary.everything if one.state not in fine]
-    return failed + [f"left out: {problem}" for problem in summary.run.problems]
+    return failed + [f"left out: {problem}" for problem in summary.problems]
 
 
 def _flag_lines(summary: RunSummary) -> list[str]:

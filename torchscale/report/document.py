@@ -23,6 +23,10 @@ MAX_TEXT = 600
 """Longer texts are cut: a page is for reading, and a megabyte in one line would take minutes to lay out."""
 
 
+MAX_PAPER_ROWS = 300
+"""Of a table, where nothing can be sorted or filtered: more would be a wall of pages."""
+
+
 def shortened(text: str) -> str:
     """``text``, cut with an ellipsis where it is longer than :data:`MAX_TEXT`."""
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
@@ -60,6 +64,13 @@ class Table:
     rows: tuple[tuple[Value, ...], ...]
     searchable: bool = False
 
+    def cut_words(self, limit: int) -> str:
+        """What to say where only the first ``limit`` rows are shown; empty where all are."""
+        count = len(self.rows)
+        return (
+            f"The first {limit:,} of {count:,} rows; summary.csv and the HTML report hold all." if count > limit else ""
+        )
+
 
 @dataclass(frozen=True)
 class Paragraph:
@@ -85,6 +96,7 @@ class Series:
         x, y: Points.
         low, high: Ends of the interval at each point; empty where there is none.
         reference: An ideal or a limit rather than a measurement.
+        marks: Events: points that are not joined, drawn as crosses.
     """
 
     name: str
@@ -93,6 +105,7 @@ class Series:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     reference: bool = False
+    marks: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,7 +120,7 @@ class Chart:
         x_ticks: Where only some x exist (device counts); empty for a continuous axis.
         markers: Whether points are marked.
         y_from_zero: Whether the y axis starts at 0.
-        log: Whether both axes are logarithmic.
+        log_x, log_y: Whether an axis is logarithmic.
         lines: Whether points are joined; lines of reference always are.
     """
 
@@ -120,7 +133,8 @@ class Chart:
     x_ticks: tuple[float, ...] = ()
     markers: bool = True
     y_from_zero: bool = True
-    log: bool = False
+    log_x: bool = False
+    log_y: bool = False
     lines: bool = True
 
 

@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict
 
 from torchscale.analysis.ceilings import CeilingSummary
-from torchscale.analysis.results import AnySummary, CellSummary, Figures, RunSummary
+from torchscale.analysis.results import CellSummary, Figures, RunSummary
 from torchscale.report.ceiling_export import ceiling_content
 from torchscale.schema.strategy import strategy_label
 
@@ -18,7 +18,7 @@ Value = str | int | float | bool | None
 def summary_csv(summary: RunSummary) -> str:
     """One row a cell; an empty field was not measured."""
     output = io.StringIO()
-    rows = [_row(cell) if isinstance(cell, CellSummary) else _machine_row(cell) for cell in _in_plan_order(summary)]
+    rows = [_row(cell) if isinstance(cell, CellSummary) else _machine_row(cell) for cell in summary.in_plan_order]
     names = max(rows, key=len, default={"cell_id": None})  # a training cell's has every column
     writer = csv.DictWriter(output, list(names), restval="", lineterminator="\n")
     writer.writeheader()
@@ -29,14 +29,14 @@ def summary_csv(summary: RunSummary) -> str:
 
 def summary_json(summary: RunSummary) -> str:
     """Everything that the report shows, as JSON: the environment, and each cell with its figures."""
-    experiment = summary.run.experiment
+    experiment = summary.experiment
     content = {
         "schema_version": experiment.schema_version,
         "tool_version": experiment.tool_version,
-        "run": summary.run.name,
+        "run": summary.name,
         "experiment_name": experiment.config.experiment_name,
         "environment": experiment.environment.model_dump(mode="json"),
-        "problems": list(summary.run.problems),
+        "problems": list(summary.problems),
         "cells": [_cell_json(cell) for cell in summary.cells],
         "machine": [ceiling_content(one) for one in summary.machine],
     }
@@ -80,12 +80,6 @@ def _cell_json(cell: CellSummary) -> dict[str, object]:
             "flags": [flag.value for flag in efficiency.flags],
         },
     }
-
-
-def _in_plan_order(summary: RunSummary) -> list[AnySummary]:
-    """Cells of every kind as they stand in the plan."""
-    found = {one.cell.id: one for one in summary.everything}
-    return [found[run.planned.cell.id] for run in summary.run.cells]
 
 
 def _machine_row(summary: CeilingSummary) -> dict[str, Value]:

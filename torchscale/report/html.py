@@ -9,8 +9,13 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from torchscale.report.chart_plotly import chart_json
-from torchscale.report.document import Bullets, ChartGrid, Document, Paragraph, Table
+from torchscale.report.chart_plotly import chart_json, script_json
+from torchscale.report.document import Bullets, ChartGrid, Document, Paragraph, Table, Tone, Value
+
+_ROWS_ON_PAGE = 250
+"""A table with more rows is handed to the page as data, and shown in parts."""
+_ROWS_AT_FIRST = 100
+_TONES = list(Tone)
 
 
 def render_html(document: Document) -> str:
@@ -30,8 +35,25 @@ def render_html(document: Document) -> str:
             chart_number=lambda chart: charts[id(chart)],
             chart_json=lambda chart: Markup(chart_json(chart)),  # noqa: S704 - chart_json escapes for scripts
             kind=block_kind,
+            table_json=lambda table: Markup(_table_json(table)),  # noqa: S704 - it escapes for scripts
+            rows_on_page=_ROWS_ON_PAGE,
+            rows_at_first=_ROWS_AT_FIRST,
         )
     )
+
+
+def _table_json(table: Table) -> str:
+    """All rows for the page's script: a text, or a text with what it sorts by and the number of its tone."""
+    return script_json([[_compact(value) for value in row] for row in table.rows])
+
+
+def _compact(value: Value) -> str | list[object]:
+    sort = None if value.sort == value.text else value.sort
+    if isinstance(sort, float):
+        sort = float(f"{sort:.7g}")
+    if value.tone is not Tone.PLAIN:
+        return [value.text, sort, _TONES.index(value.tone)]
+    return value.text if sort is None else [value.text, sort]
 
 
 def _policy(*scripts: str) -> str:

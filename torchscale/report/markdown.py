@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from torchscale.report.document import Block, Bullets, ChartGrid, Document, Paragraph, Table
+from torchscale.report.document import MAX_PAPER_ROWS, Block, Bullets, ChartGrid, Document, Paragraph, Table
 
 
 def render_markdown(document: Document) -> str:
@@ -31,8 +31,9 @@ def _block(block: Block) -> str:
 def _table(table: Table) -> str:
     heading = "| " + " | ".join(_text(column.title) for column in table.columns) + " |"
     rule = "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|"
-    rows = ["| " + " | ".join(_text(value.text) for value in row) + " |" for row in table.rows]
-    return "\n".join([heading, rule, *rows])
+    rows = ["| " + " | ".join(_text(value.text) for value in row) + " |" for row in table.rows[:MAX_PAPER_ROWS]]
+    cut = table.cut_words(MAX_PAPER_ROWS)
+    return "\n".join([heading, rule, *rows]) + (f"\n\n{cut}" if cut else "")
 
 
 def _text(text: str) -> str:

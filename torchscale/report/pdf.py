@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchscale.errors import MachineError
 from torchscale.report.chart_svg import chart_svg
-from torchscale.report.document import AnyChart, Document
+from torchscale.report.document import MAX_PAPER_ROWS, AnyChart, Document
 from torchscale.report.html import block_kind, template_environment
 
 
@@ -30,7 +30,7 @@ def render_pdf(document: Document) -> bytes:
         return Markup(chart_svg(chart, f"chart{numbers[id(chart)]}"))  # noqa: S704 - matplotlib escapes its texts
 
     template = template_environment().get_template("report_pdf.html")
-    page = template.render(document=document, chart_svg=svg, kind=block_kind)
+    page = template.render(document=document, chart_svg=svg, kind=block_kind, max_rows=MAX_PAPER_ROWS)
     # Nothing in a page may make weasyprint read a file or ask a network: only inline data is fetched.
     fetcher = URLFetcher(allowed_protocols={"data"})
     pdf = HTML(string=page, url_fetcher=fetcher).write_pdf(pdf_identifier=b"torchscale-report")

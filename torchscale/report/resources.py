@@ -19,9 +19,7 @@ from torchscale.report.document import (
     Value,
     optional_value,
 )
-from torchscale.report.words import cell_words, panel_title
-from torchscale.schema.cell import Cell
-from torchscale.schema.record import State
+from torchscale.report.words import cell_words
 from torchscale.schema.telemetry import GpuUse
 from torchscale.units import format_byte_rate, format_bytes, format_percent, format_rate
 
@@ -29,7 +27,7 @@ _MAX_BARS = 12
 
 
 def memory_section(summary: RunSummary) -> Section:
-    """What steps take, by part, measured and predicted, and which batches ran out; empty where neither is known."""
+    """What steps take, by part, measured and predicted; empty where it was not measured."""
     blocks: list[Block] = []
     measured = [one for one in summary.memory if one.fullest is not None]
     if measured:
@@ -42,9 +40,6 @@ def memory_section(summary: RunSummary) -> Section:
         )
         blocks.append(ChartGrid((_memory_chart(measured[:_MAX_BARS]),)))
         blocks.append(_memory_table(measured))
-    frontier = _frontier(summary)
-    if frontier is not None:
-        blocks.append(frontier)
     return Section("Memory", "memory", tuple(blocks))
 
 
@@ -100,33 +95,6 @@ def _memory_table(measured: Sequence[MemorySummary]) -> Table:
             )
         )
     return Table("Memory by part", columns, tuple(rows))
-
-
-def _frontier(summary: RunSummary) -> Table | None:
-    """Largest batch that ran and smallest that ran out of memory, where any did."""
-    trained: list[tuple[Cell, State]] = [(cell.cell, cell.state) for cell in summary.cells]
-    trained += [(one.cell.training, one.state) for one in summary.memory]
-    groups: dict[tuple[str, int], list[tuple[int, State]]] = {}
-    for cell, state in trained:
-        groups.setdefault((panel_title(cell), cell.world_size), []).append((cell.batch_size, state))
-    rows = []
-    for (title, count), found in groups.items():
-        failed = [batch for batch, state in found if state is State.OOM]
-        if failed:
-            fitted = max((batch for batch, state in found if state is State.OK), default=None)
-            rows.append(
-                (
-                    Value(title),
-                    Value(str(count), count),
-                    optional_value(fitted, str),
-                    Value(str(min(failed)), min(failed)),
-                )
-            )
-    if not rows:
-        return None
-    columns = (Column("model and setting", prose=True), Column("devices", True), Column("largest that ran", True),
-               Column("smallest out of memory", True))  # fmt: skip
-    return Table("Batch sizes at the edge of memory", columns, tuple(rows))
 
 
 def telemetry_section(summary: RunSummary) -> Section:

@@ -43,7 +43,7 @@ def key_figures(summary: RunSummary) -> tuple[KeyFigure, ...]:
         if len(values) > 1:
             spread = f"{format_percent(min(values))} to {format_percent(max(values))}"
         figures.append(KeyFigure("scaling efficiency", spread, f"at {count} {device_noun(summary, count)}"))
-    figures.append(KeyFigure("machine", device_names(summary), shortened(summary.run.experiment.environment.hostname)))
+    figures.append(KeyFigure("machine", device_names(summary), shortened(summary.experiment.environment.hostname)))
     return tuple(figures)
 
 
@@ -64,8 +64,8 @@ def _coverage(summary: RunSummary) -> str:
     if failed:
         told = [f"{states[state]} {state.value}" for state in sorted(failed)]
         text += f" Not measured as planned: {listed(told)}; the reasons stand with the cells."
-    if summary.run.problems:
-        text += f" {plural(len(summary.run.problems), 'damaged file')} left out (named under Cells)."
+    if summary.problems:
+        text += f" {plural(len(summary.problems), 'damaged file')} left out (named under Cells)."
     return text
 
 
@@ -153,7 +153,10 @@ def _limits(summary: RunSummary) -> list[str]:
         return [f"At {where} the signals show nothing that holds training back."]
     finding, cell = max(found, key=lambda item: item[0].cost_percent)
     told = f"{panel_title(cell.cell)}, {batch_words(cell.cell)}"
-    return [f"What costs most at {where} ({shortened(told)}): {shortened(finding_text(finding))}."]
+    next_step = f"{finding.advice[:1].upper()}{finding.advice[1:]}."
+    return [
+        f"What costs most at {where} ({shortened(told)}): {shortened(finding_text(finding))}. {shortened(next_step)}"
+    ]
 
 
 def _certainty(summary: RunSummary) -> list[str]:

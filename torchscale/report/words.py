@@ -17,11 +17,11 @@ _NAME_CHARACTERS = 80
 
 def on_cuda(summary: RunSummary) -> bool:
     """Whether the run used GPUs: as its records say, else as its plan would."""
-    for cell_run in summary.run.cells:
-        for launch in cell_run.launches:
-            for rank in launch.ranks:
-                return rank.device.kind == "cuda"
-    experiment = summary.run.experiment
+    kinds = (one.facts.device_kind for one in summary.in_plan_order)
+    kind = next((kind for kind in kinds if kind is not None), None)
+    if kind is not None:
+        return kind == "cuda"
+    experiment = summary.experiment
     return experiment.environment.cuda_available and experiment.config.device != "cpu"
 
 
@@ -32,7 +32,7 @@ def device_noun(summary: RunSummary, count: int = 2) -> str:
 
 def device_names(summary: RunSummary) -> str:
     """``8 × NVIDIA H100 80GB HBM3``, or the processor with its cores."""
-    environment = summary.run.experiment.environment
+    environment = summary.experiment.environment
     if on_cuda(summary) and environment.devices:
         names = sorted({shortened(device.name) for device in environment.devices})
         return f"{len(environment.devices)} × {', '.join(names)}"

@@ -14,7 +14,7 @@ _COLD = 0.05
 
 def data_section(summary: RunSummary) -> Section:
     """Which files batches came from, and whether they were read from disk; empty without any."""
-    rows = tuple(_data_row(cell, use) for cell in summary.measured if (use := _data_use(summary, cell)) is not None)
+    rows = tuple(_data_row(cell, use) for cell in summary.measured if (use := cell.facts.data) is not None)
     if not rows:
         return Section("Data", "data", ())
     columns = (
@@ -39,12 +39,6 @@ def bubble_values(cell: CellSummary) -> tuple[Value, Value]:
     shares = (None, None) if bubble is None else (bubble.measured, bubble.computed)
     measured, computed = (Value("–") if share is None else Value(format_percent(share), share) for share in shares)
     return measured, computed
-
-
-def _data_use(summary: RunSummary, cell: CellSummary) -> DataUse | None:
-    """What the first launch's first rank says that read anything."""
-    launches = next(run.launches for run in summary.run.cells if run.planned.cell.id == cell.cell.id)
-    return next((rank.data for rank in launches[0].ranks if rank.data is not None), None)
 
 
 def _data_row(cell: CellSummary, use: DataUse) -> tuple[Value, ...]:

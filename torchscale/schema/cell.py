@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field, field_serializer
@@ -141,7 +142,7 @@ class Cell(Frozen):
         words += ["deterministic"] if self.deterministic else []
         return (*words, *([self.data_source] if self.data_source != "synthetic" else []))
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Readable and stable: ``resnet50-b64-n4-fp32-ddp-1a2b3c4d``; ends in a hash of the whole content."""
         digest = content_hash(_without_unset(self.model_dump(mode="json")))
@@ -149,7 +150,7 @@ class Cell(Frozen):
         batch = f"b{self.batch_size}" if self.scaling == "weak" else f"g{self.batch_size}"
         return f"{name}-{batch}-n{self.world_size}-{self.precision}-{self.strategy.name}-{digest}"
 
-    @property
+    @cached_property
     def series(self) -> str:
         """Equal for cells that differ in world size alone: efficiency compares within a series."""
         return json.dumps(self.model_dump(mode="json", exclude={"world_size"}), sort_keys=True)

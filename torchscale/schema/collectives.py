@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal
 
 from pydantic import Field
@@ -35,7 +36,7 @@ class CollectivesCell(Frozen):
     protocol: str | None = None
     logs_choices: bool = False
 
-    @property
+    @cached_property
     def id(self) -> str:
         """``collectives-n8-1a2b3c4d``."""
         return f"collectives-n{self.world_size}-{content_hash(self.model_dump(mode='json'))}"

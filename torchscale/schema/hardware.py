@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal
 
 from pydantic import Field
@@ -28,7 +29,7 @@ class HardwareCell(Frozen):
     world_size: int
     device: DeviceRequest
 
-    @property
+    @cached_property
     def id(self) -> str:
         """``hardware-n8-1a2b3c4d``."""
         return f"hardware-n{self.world_size}-{content_hash(self.model_dump(mode='json'))}"

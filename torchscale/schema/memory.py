@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal
 
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
@@ -28,7 +29,7 @@ class MemoryCell(Frozen):
         """Of the training cell."""
         return self.training.device
 
-    @property
+    @cached_property
     def id(self) -> str:
         """``memory-resnet50-b64-n1-1a2b3c4d``."""
         name = file_name(self.training.model) or "model"

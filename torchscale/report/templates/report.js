@@ -13,50 +13,132 @@
       yaxis: { ...layout.yaxis, ...axis },
     };
   };
-  const draw = () => {
-    for (const plot of document.querySelectorAll(".plot")) {
-      const chart = JSON.parse(document.getElementById(plot.id + "-data").textContent);
-      Plotly.react(plot, chart.data, themed(chart.layout), { responsive: true, displaylogo: false, displayModeBar: false });
-    }
+  const draw = (plot) => {
+    const chart = JSON.parse(document.getElementById(plot.id + "-data").textContent);
+    Plotly.react(plot, chart.data, themed(chart.layout), { responsive: true, displaylogo: false, displayModeBar: false });
+    plot.dataset.drawn = "";
   };
+  const plots = [...document.querySelectorAll(".plot")];
   if (window.Plotly) {
-    draw();
-    dark.addEventListener("change", draw);
+    // Each chart is drawn when it comes near the window, and all of them before printing.
+    const near = new IntersectionObserver((entries) => {
+      for (const entry of entries) {
+        if (entry.isIntersecting) {
+          near.unobserve(entry.target);
+          draw(entry.target);
+        }
+      }
+    }, { rootMargin: "600px" });
+    plots.forEach((plot) => near.observe(plot));
+    addEventListener("beforeprint", () => plots.filter((plot) => plot.dataset.drawn === undefined).forEach(draw));
+    dark.addEventListener("change", () => plots.filter((plot) => plot.dataset.drawn !== undefined).forEach(draw));
   }
 
-  const order = (a, b) => {
-    const [x, y] = [a.dataset.sort ?? "", b.dataset.sort ?? ""];
-    if (x === "" || y === "") return (x === "") - (y === "");
+  const TONES = ["plain", "good", "caution", "bad", "dim"];
+  const PAGE = 100;
+
+  // A row is {keys, text, element()}: of the page where all rows are on it, else of the data beside the table.
+  const rowsOfPage = (table) =>
+    [...table.tBodies[0].rows].map((element) => ({
+      cells: [...element.cells].map((cell) => cell.textContent),
+      keys: [...element.cells].map((cell) => cell.dataset.sort ?? ""),
+      element: () => element,
+    }));
+  const rowsOfData = (table, data) => {
+    const numeric = [...table.tHead.rows[0].cells].map((heading) => heading.classList.contains("number"));
+    return JSON.parse(data.textContent).map((values) => {
+      const parts = values.map((value) => (Array.isArray(value) ? value : [value]));
+      const cells = parts.map(([text]) => text);
+      let element;
+      const make = () => {
+        const row = document.createElement("tr");
+        parts.forEach(([text, , tone], column) => {
+          const cell = row.insertCell();
+          cell.textContent = text;
+          cell.className = TONES[tone ?? 0] + (numeric[column] ? " number" : "");
+        });
+        return row;
+      };
+      return {
+        cells,
+        keys: parts.map(([text, key]) => String(key ?? (text === "–" ? "" : text))),
+        element: () => (element ??= make()),
+      };
+    });
+  };
+
+  const compare = (x, y) => {
     const [m, n] = [Number(x), Number(y)];
     return Number.isNaN(m) || Number.isNaN(n) ? x.localeCompare(y) : m - n;
   };
-  for (const table of document.querySelectorAll("table.searchable")) {
-    const body = table.tBodies[0];
+  const matcher = (table, word) => {
+    // "state:oom" asks one column: numbers must be equal, texts contain the word.
+    const cut = word.indexOf(":");
     const headings = [...table.tHead.rows[0].cells];
-    headings.forEach((heading, column) => {
-      heading.querySelector("button").addEventListener("click", () => {
-        const down = heading.getAttribute("aria-sort") === "ascending";
-        headings.forEach((other) => other.removeAttribute("aria-sort"));
-        heading.setAttribute("aria-sort", down ? "descending" : "ascending");
-        const rows = [...body.rows].sort((a, b) => {
-          const [x, y] = [a.cells[column], b.cells[column]];
-          const blank = (x.dataset.sort === "") - (y.dataset.sort === "");
-          return blank || (down ? -1 : 1) * order(x, y);
-        });
-        body.append(...rows);
-      });
-    });
+    const title = (heading) => heading.textContent.toLowerCase().replace(/\s/g, "");
+    const column = cut > 0 ? headings.findIndex((heading) => title(heading).startsWith(word.slice(0, cut))) : -1;
+    if (column < 0) return (row) => (row.text ??= row.cells.join(" ").toLowerCase()).includes(word);
+    const wanted = word.slice(cut + 1);
+    if (headings[column].classList.contains("number")) return (row) => row.cells[column] === wanted;
+    return (row) => row.cells[column].toLowerCase().includes(wanted);
+  };
+
+  for (const table of document.querySelectorAll("table.searchable")) {
+    const data = document.getElementById(table.id + "-data");
     const input = document.getElementById(table.id + "-filter");
     const count = document.getElementById(table.id + "-count");
-    const texts = [...body.rows].map((row) => [row, row.textContent.toLowerCase()]);
-    input.addEventListener("input", () => {
-      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-      let shown = 0;
-      for (const [row, text] of texts) {
-        row.hidden = !words.every((word) => text.includes(word));
-        shown += !row.hidden;
+    const pager = document.getElementById(table.id + "-pager");
+    const body = table.tBodies[0];
+    const headings = [...table.tHead.rows[0].cells];
+    let all;
+    let order = { column: -1, down: false };
+    let found = [];
+    let first = 0;
+    const rows = () => (all ??= data ? rowsOfData(table, data) : rowsOfPage(table));
+    const show = () => {
+      const size = data ? PAGE : Math.max(1, found.length);
+      first = Math.max(0, Math.min(first, Math.floor(Math.max(0, found.length - 1) / size) * size));
+      body.replaceChildren(...found.slice(first, first + size).map((row) => row.element()));
+      count.textContent = `${found.length} of ${rows().length} rows`;
+      if (pager) {
+        const last = Math.min(first + size, found.length);
+        pager.querySelector(".place").textContent = found.length ? `rows ${first + 1} to ${last}` : "";
+        pager.querySelector(".previous").disabled = first === 0;
+        pager.querySelector(".next").disabled = last >= found.length;
       }
-      count.textContent = `${shown} of ${texts.length} rows`;
+    };
+    const update = () => {
+      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean).map((word) => matcher(table, word));
+      found = rows().filter((row) => words.every((matches) => matches(row)));
+      if (order.column >= 0) {
+        const { column, down } = order;
+        found.sort((a, b) => {
+          const [x, y] = [a.keys[column], b.keys[column]];
+          const blank = (x === "") - (y === "");
+          return blank || (x === "" ? 0 : (down ? -1 : 1) * compare(x, y));
+        });
+      }
+      first = 0;
+      show();
+    };
+    headings.forEach((heading, column) => {
+      heading.querySelector("button").addEventListener("click", () => {
+        order = { column, down: heading.getAttribute("aria-sort") === "ascending" };
+        headings.forEach((other) => other.removeAttribute("aria-sort"));
+        heading.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+        update();
+      });
     });
+    input.addEventListener("input", update);
+    if (pager) {
+      const turn = (by) => () => {
+        if (all === undefined) update();
+        first += by * PAGE;
+        show();
+      };
+      pager.querySelector(".previous").addEventListener("click", turn(-1));
+      pager.querySelector(".next").addEventListener("click", turn(1));
+      pager.hidden = false;
+    }
   }
 })();

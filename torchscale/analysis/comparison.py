@@ -1,0 +1,316 @@
+"""Two result sets against each other: which cells match, what changed, and whether that can be told from noise.
+
+Pure; definitions in ``docs/method.md``. The unit is the launch: steps of one launch are not independent, and pooled
+they call most equal pairs different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from torchscale.analysis.matching import Match, match_cells
+from torchscale.analysis.welch import LogRatio, holm, log_ratio, mean_ratio
+from torchscale.schema.record import State
+from torchscale.schema.results import Metric, ResultCell, ResultSet
+
+MIN_LAUNCHES = 3
+LEVEL = 0.05
+THRESHOLD = 0.02
+_FAILED = (State.OOM, State.TIMEOUT, State.CRASHED, State.KILLED, State.INVALID)
+HEADLINES = (Metric.THROUGHPUT, Metric.BUSBW, Metric.COMPUTE, Metric.COPY)
+"""What decides unless something else is asked for; of a cell that measures memory alone, that."""
+
+
+class Verdict(str, Enum):
+    """What can be said of a change; values are what files and tables show."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    SAME = "same"
+    UNCLEAR = "unclear"
+    NOT_DECIDABLE = "not decidable"
+
+    @property
+    def explanation(self) -> str:
+        """What it says."""
+        return _EXPLANATIONS[self]
+
+
+_EXPLANATIONS = {
+    Verdict.BETTER: "different from launch-to-launch noise and by more than the threshold",
+    Verdict.WORSE: "different from launch-to-launch noise and by more than the threshold",
+    Verdict.SAME: "any difference lies within the threshold",
+    Verdict.UNCLEAR: "no difference shown, but the interval reaches beyond the threshold: one could hide in the noise; "
+    "more launches (benchmark.repeats) narrow it",
+    Verdict.NOT_DECIDABLE: f"fewer than {MIN_LAUNCHES} launches on a side, so nothing is known of the noise",
+}
+
+
+class Outcome(str, Enum):
+    """Whether a cell could be compared."""
+
+    COMPARED = "compared"
+    LOST = "lost"
+    """Measured in the reference, and failed here."""
+    GAINED = "gained"
+    """Failed in the reference, and measured here."""
+    UNMEASURED = "unmeasured"
+    """Measured on one side, not run or skipped on the other, or on neither."""
+    UNMATCHED = "unmatched"
+    """Only one side has it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric of one cell.
+
+    Attributes:
+        metric: What.
+        detail: Which of several: an operation and its dtype.
+        before, after: Geometric means over launches, in the metric's unit.
+        ratio: ``after`` ÷ ``before``.
+        launches: How many on each side.
+        adjusted_p: Holm's, over the cells of this metric; ``None`` where it is not decidable.
+        verdict: What can be said.
+    """
+
+    metric: Metric
+    detail: str
+    before: float
+    after: float
+    ratio: LogRatio
+    launches: tuple[int, int]
+    adjusted_p: float | None = None
+    verdict: Verdict = Verdict.NOT_DECIDABLE
+
+
+@dataclass(frozen=True)
+class CellComparison:
+    """A cell of either side; ``before`` and ``after`` are ``None`` where that side lacks it."""
+
+    before: ResultCell | None
+    after: ResultCell | None
+    outcome: Outcome
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def cell(self) -> ResultCell:
+        """Of whichever side has it."""
+        found = self.before or self.after
+        assert found is not None  # noqa: S101 - one side has it; this tells the type checker
+        return found
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Cautions of both sides."""
+        both = {flag for one in (self.before, self.after) if one is not None for flag in one.flags}
+        return tuple(sorted(both))
+
+
+@dataclass(frozen=True)
+class Overall:
+    """One metric over all cells that were compared: the geometric mean of their ratios, each cell counting once."""
+
+    metric: Metric
+    ratio: LogRatio
+    cells: int
+    flagged: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Score:
+    """``value`` = 100 × ``ratio`` × ``measured`` ÷ ``of``: speed against the reference over the cells that both
+    measured, times the share of the reference's measured cells that were measured here too."""
+
+    ratio: float
+    measured: int
+    of: int
+
+    @property
+    def value(self) -> float:
+        """The composite."""
+        return 100 * self.ratio * self.measured / self.of
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One result set against the reference. ``score`` is ``None`` where no cell was compared by its speed."""
+
+    reference: ResultSet
+    other: ResultSet
+    cells: tuple[CellComparison, ...]
+    overall: tuple[Overall, ...]
+    score: Score | None
+    notes: tuple[str, ...] = ()
+
+    def decided_by(self, metrics: Sequence[Metric]) -> list[tuple[CellComparison, Change]]:
+        """Changes that decide: of ``metrics``, or without any of the headline of each cell."""
+        return [(cell, change) for cell in self.cells for change in cell.changes if _decides(cell, change, metrics)]
+
+    def regressions(self, metrics: Sequence[Metric]) -> list[str]:
+        """One line for each change for the worse, and each cell that was lost; empty where there is none."""
+        lost = [cell.cell.cell.id for cell in self.cells if cell.outcome is Outcome.LOST]
+        worse = [cell.cell.cell.id for cell, change in self.decided_by(metrics) if change.verdict is Verdict.WORSE]
+        return [*lost, *dict.fromkeys(worse)]
+
+    def undecided(self, metrics: Sequence[Metric]) -> list[str]:
+        """Cells of which nothing can be said: too few launches, too much noise, not measured on a side."""
+        open_ends = (Outcome.UNMEASURED, Outcome.UNMATCHED)
+        missing = [
+            one.cell.cell.id
+            for one in self.cells
+            if one.outcome in open_ends
+            and any(side is not None and side.state is State.OK for side in (one.before, one.after))
+        ]
+        unclear = [
+            cell.cell.cell.id
+            for cell, change in self.decided_by(metrics)
+            if change.verdict in (Verdict.UNCLEAR, Verdict.NOT_DECIDABLE)
+        ]
+        return [*missing, *dict.fromkeys(unclear)]
+
+
+def _decides(cell: CellComparison, change: Change, metrics: Sequence[Metric]) -> bool:
+    if metrics:
+        return change.metric in metrics
+    return change.metric in HEADLINES or (cell.cell.cell.kind == "memory" and change.metric is Metric.MEMORY)
+
+
+def compare(
+    reference: ResultSet,
+    other: ResultSet,
+    *,
+    threshold: float = THRESHOLD,
+    prices: tuple[float | None, float | None] = (None, None),
+    ignore_precision: bool = False,
+) -> Pair:
+    """``other`` against ``reference``.
+
+    Args:
+        reference, other: The sides.
+        threshold: A change up to this share is none.
+        prices: Of a device and hour on each side; without both there is no cost.
+        ignore_precision: Match cells that differ in precision alone.
+    """
+    matches, notes = match_cells(reference, other, ignore_precision=ignore_precision)
+    cells = [_compare_cells(match, prices) for match in matches]
+    cells = _judged(cells, threshold)
+    return Pair(reference, other, tuple(cells), _overall(cells, threshold), _score(cells), notes)
+
+
+def _compare_cells(match: Match, prices: tuple[float | None, float | None]) -> CellComparison:
+    before, after = match
+    outcome = _outcome(before, after)
+    if before is None or after is None or outcome is not Outcome.COMPARED:
+        return CellComparison(before, after, outcome)
+    sides = [_series(side, price) for side, price in zip((before, after), prices, strict=True)]
+    changes = []
+    for key in sides[0]:
+        old, new = sides[0][key], sides[1].get(key)
+        if new is None:
+            continue
+        metric, _, detail = key.partition("/")
+        ratio = log_ratio(new, old)
+        levels = (_level(old), _level(new))
+        changes.append(Change(Metric(metric), detail.replace("/", " "), *levels, ratio, (len(old), len(new))))
+    return CellComparison(before, after, outcome, tuple(changes))
+
+
+def _outcome(before: ResultCell | None, after: ResultCell | None) -> Outcome:
+    if before is None or after is None:
+        return Outcome.UNMATCHED
+    if before.state is State.OK and after.state is State.OK:
+        return Outcome.COMPARED
+    if before.state is State.OK and after.state in _FAILED:
+        return Outcome.LOST
+    if before.state in _FAILED and after.state is State.OK:
+        return Outcome.GAINED
+    return Outcome.UNMEASURED
+
+
+def _series(cell: ResultCell, price: float | None) -> dict[str, list[float]]:
+    """Each metric's value of every launch; a metric that some launch lacks is left out."""
+    keys = list(cell.launches[0].values) if cell.launches else []
+    found = {
+        key: [launch.values[key] for launch in cell.launches]
+        for key in keys
+        if all(launch.values.get(key, 0.0) > 0 for launch in cell.launches)
+    }
+    rates = found.get(Metric.THROUGHPUT.value)
+    if price is not None and price > 0 and rates is not None:
+        found[Metric.COST.value] = [rate * 3600 / (price * cell.cell.world_size) for rate in rates]
+    return found
+
+
+def _level(values: Sequence[float]) -> float:
+    return log_ratio(values, [1.0]).value
+
+
+def _judged(cells: Sequence[CellComparison], threshold: float) -> list[CellComparison]:
+    """With verdicts: Holm's correction is over all that is tested of one metric."""
+    tested: dict[Metric, list[tuple[int, int, float]]] = {}
+    for at, cell in enumerate(cells):
+        for number, change in enumerate(cell.changes):
+            p = change.ratio.p
+            if min(change.launches) >= MIN_LAUNCHES and p is not None:
+                tested.setdefault(change.metric, []).append((at, number, p))
+    adjusted: dict[tuple[int, int], float] = {}
+    for found in tested.values():
+        values = holm([p for _, _, p in found])
+        adjusted.update({(at, number): p for (at, number, _), p in zip(found, values, strict=True)})
+    return [
+        replace(
+            cell,
+            changes=tuple(
+                _with_verdict(change, adjusted.get((at, number)), threshold)
+                for number, change in enumerate(cell.changes)
+            ),
+        )
+        for at, cell in enumerate(cells)
+    ]
+
+
+def _with_verdict(change: Change, adjusted_p: float | None, threshold: float) -> Change:
+    verdict = _verdict(change.metric, change.ratio, adjusted_p, threshold)
+    return replace(change, adjusted_p=adjusted_p, verdict=verdict)
+
+
+def _verdict(metric: Metric, ratio: LogRatio, p: float | None, threshold: float) -> Verdict:
+    interval = ratio.interval
+    if p is None or interval is None:
+        return Verdict.NOT_DECIDABLE
+    if p < LEVEL and abs(ratio.value - 1) > threshold:
+        return Verdict.BETTER if (ratio.value > 1) == metric.higher_is_better else Verdict.WORSE
+    within = 1 - threshold <= interval[0] and interval[1] <= 1 + threshold
+    return Verdict.SAME if within else Verdict.UNCLEAR
+
+
+def _overall(cells: Sequence[CellComparison], threshold: float) -> tuple[Overall, ...]:
+    by_metric: dict[Metric, list[tuple[CellComparison, Change]]] = {}
+    for cell in cells:
+        for change in cell.changes:
+            by_metric.setdefault(change.metric, []).append((cell, change))
+    found = []
+    for metric, changes in by_metric.items():
+        ratio = mean_ratio([change.ratio for _, change in changes])
+        decidable = all(min(change.launches) >= MIN_LAUNCHES for _, change in changes)
+        verdict = _verdict(metric, ratio, ratio.p if decidable else None, threshold)
+        flagged = len({id(cell) for cell, _ in changes if cell.flags})
+        found.append(Overall(metric, ratio, len({id(cell) for cell, _ in changes}), flagged, verdict))
+    return tuple(found)
+
+
+def _score(cells: Sequence[CellComparison]) -> Score | None:
+    wanted = [cell for cell in cells if cell.before is not None and cell.before.state is State.OK]
+    ratios = [
+        mean_ratio([change.ratio for change in cell.changes if change.metric in HEADLINES])
+        for cell in wanted
+        if any(change.metric in HEADLINES for change in cell.changes)
+    ]
+    if not ratios:
+        return None
+    speeds = [cell for cell in wanted if cell.cell.cell.kind != "memory"]
+    return Score(mean_ratio(ratios).value, len(ratios), len(speeds))

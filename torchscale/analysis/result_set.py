@@ -1,0 +1,42 @@
+"""A run, or one cell, as a side of a comparison."""
+
+from __future__ import annotations
+
+from torchscale.analysis.results import AnySummary, CellSummary, RunSummary, summarize_any
+from torchscale.schema.results import ResultCell, ResultSet
+from torchscale.schema.run import CellRun
+
+
+def result_set(summary: RunSummary, name: str) -> ResultSet:
+    """A whole run."""
+    experiment = summary.experiment
+    return ResultSet(
+        name=name,
+        tool_version=experiment.tool_version,
+        created_at=experiment.created_at,
+        environment=experiment.environment,
+        config=experiment.config,
+        threads_per_rank=experiment.threads_per_rank,
+        cells=tuple(map(_result_cell, summary.in_plan_order)),
+        problems=summary.problems,
+    )
+
+
+def single_result(cell_run: CellRun, name: str) -> ResultSet:
+    """One cell on its own."""
+    summary = summarize_any(cell_run)
+    facts = summary.facts
+    version = ", ".join(facts.torchscale)
+    return ResultSet(name=name, tool_version=version, created_at=facts.started_at, cells=(_result_cell(summary),))
+
+
+def _result_cell(summary: AnySummary) -> ResultCell:
+    return ResultCell(
+        cell=summary.cell,
+        state=summary.state,
+        reason=summary.reason,
+        flags=tuple(flag.value for flag in summary.flags) if isinstance(summary, CellSummary) else (),
+        device=", ".join(summary.facts.devices),
+        torch=", ".join(summary.facts.torch),
+        launches=summary.facts.launches,
+    )

@@ -1,0 +1,174 @@
+"""A few cells in detail: every rank's step, the measurement over time, and what was read beside it."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchscale.analysis.launches import batch_step_seconds
+from torchscale.analysis.results import CellSummary, RunSummary
+from torchscale.report.document import AnyChart, Block, Chart, ChartGrid, Paragraph, Section, Series
+from torchscale.report.selection import MAX_LINES, detailed_cells, spread_out
+from torchscale.report.words import batch_words, chart_name, device_noun, panel_title
+from torchscale.schema.record import LaunchRecord
+from torchscale.schema.telemetry import GpuReading, Reading
+
+_MAX_POINTS = 240
+
+
+@dataclass(frozen=True)
+class Detail:
+    """Of a cell's first launch: its record, and what was read beside it."""
+
+    record: LaunchRecord
+    readings: tuple[Reading, ...] = ()
+
+
+def over_time_section(summary: RunSummary, details: Mapping[str, Detail]) -> Section:
+    """Charts of the cells for which there are details; empty without any."""
+    charts: list[AnyChart] = []
+    for cell in detailed_cells(summary):
+        detail = details.get(cell.cell.id)
+        if detail is not None and cell.figures is not None:
+            charts += _cell_charts(cell, detail, summary)
+    if not charts:
+        return Section("Ranks and time", "time", ())
+    text = (
+        "The first launch of a few cells: of each model and setting the largest count, there the cell with the "
+        "costliest "
+        "finding. Step by rank: how long each rank's steps took. Over the measurement: the mean step of each batch of "
+        "steps, and each rank's own compute in it; a straggler's lies above the others', drift is a slope. Telemetry: "
+        "what was read about once a second, warm-up and start-up included; the measured steps lie between the dashed "
+        "lines."
+    )
+    blocks: tuple[Block, ...] = (Paragraph(text), ChartGrid(tuple(charts)))
+    return Section("Ranks and time", "time", blocks)
+
+
+def _cell_charts(cell: CellSummary, detail: Detail, summary: RunSummary) -> list[Chart]:
+    count = cell.cell.world_size
+    words = f"{panel_title(cell.cell)}, {batch_words(cell.cell)}, {count} {device_noun(summary, count)}"
+    found = [_by_rank(words, detail.record), _over_batches(words, detail.record), *_telemetry(words, detail)]
+    return [chart for chart in found if chart is not None]
+
+
+def _by_rank(title: str, record: LaunchRecord) -> Chart | None:
+    digests = [steps.seconds for steps in record.rank_steps]
+    if len(digests) < 2:
+        return None
+    ranks = tuple(float(rank.rank) for rank in record.ranks)
+    quantiles = (("median", "p50"), ("p95", "p95"), ("slowest", "maximum"))
+    series = tuple(
+        Series(name, ranks, tuple(getattr(digest, key) * 1e3 for digest in digests)) for name, key in quantiles
+    )
+    return Chart(
+        name=chart_name("rank-steps", title),
+        title=f"{title}: step by rank",
+        summary=f"Median, 95th percentile and maximum of each rank's steps, {title}.",
+        x_label="rank",
+        y_label="step time, ms",
+        series=series,
+        x_ticks=tuple(spread_out(ranks, 12)) if max(ranks) > 0 else (),
+        lines=False,
+    )
+
+
+def _over_batches(title: str, record: LaunchRecord) -> Chart | None:
+    means = batch_step_seconds(record)
+    if len(means) < 3:
+        return None
+    ends = list(itertools.accumulate(batch.seconds for batch in record.ranks[0].batches))[: len(means)]
+    times = tuple(spread_out(ends, _MAX_POINTS))
+    series = [Series("step", times, tuple(seconds * 1e3 for seconds in spread_out(means, _MAX_POINTS)))]
+    own = () if record.signals is None else record.signals.own
+    if own and all(len(rank) == len(means) for rank in own):
+        slowest = sorted(range(len(own)), key=lambda rank: -statistics.fmean(own[rank]))
+        for rank in sorted(spread_out(slowest, MAX_LINES)):
+            values = tuple(seconds * 1e3 for seconds in spread_out(own[rank], _MAX_POINTS))
+            series.append(Series(f"rank {rank}, own compute", times, values))
+    return Chart(
+        name=chart_name("over-time", title),
+        title=f"{title}: over the measurement",
+        summary=f"Mean step of each batch of steps, and each rank's own compute, over the measurement of {title}.",
+        x_label="s since the first measured step",
+        y_label="mean step, ms",
+        series=tuple(series),
+        markers=False,
+    )
+
+
+def _telemetry(title: str, detail: Detail) -> list[Chart]:
+    readings = spread_out(detail.readings, _MAX_POINTS)
+    if len(readings) < 2:
+        return []
+    start = detail.record.ranks[0].measured_from if detail.record.ranks else None
+    end = detail.record.ranks[0].measured_until if detail.record.ranks else None
+    zero = readings[0].time if start is None else start
+    window = () if start is None or end is None else (0.0, end - start)
+    busy = [_line("CPUs", readings, zero, lambda one: one.cpu_busy, 100)]
+    busy += [
+        _line(f"GPU {uuid[:12]}", readings, zero, _of_gpu(uuid, lambda gpu: gpu.busy), 100)
+        for uuid in spread_out(_uuids(readings), MAX_LINES - 1)
+    ]
+    charts = [_telemetry_chart(title, "busy", "busy, %", busy, window)]
+    pickers: tuple[tuple[str, str, Callable[[GpuReading], float | None], float], ...] = (
+        ("power", "power, W", lambda gpu: gpu.power_watts, 1),
+        ("clock", "SM clock, MHz", lambda gpu: gpu.sm_clock_hertz, 1e-6),
+        ("temperature", "temperature, °C", lambda gpu: gpu.temperature_celsius, 1),
+    )
+    for what, label, pick, scale in pickers:
+        lines = [
+            _line(f"GPU {uuid[:12]}", readings, zero, _of_gpu(uuid, pick), scale)
+            for uuid in spread_out(_uuids(readings), MAX_LINES - 1)
+        ]
+        if what == "clock":
+            lines.append(_throttled(readings, zero))
+        charts.append(_telemetry_chart(title, what, label, lines, window))
+    return [chart for chart in charts if chart is not None]
+
+
+def _telemetry_chart(
+    title: str, what: str, label: str, lines: Sequence[Series], window: Sequence[float]
+) -> Chart | None:
+    known = [line for line in lines if line.x]
+    if not any(not line.marks for line in known):
+        return None
+    top = max(y for line in known for y in line.y)
+    edges = [Series("measured steps", (at, at), (0.0, top), reference=True) for at in window]
+    return Chart(
+        name=chart_name(f"telemetry-{what}", title),
+        title=f"{title}: {what}",
+        summary=f"{label} over the launch of {title}.",
+        x_label="s since the first measured step",
+        y_label=label,
+        series=(*known, *edges),
+        markers=False,
+    )
+
+
+def _uuids(readings: Sequence[Reading]) -> list[str]:
+    return list(dict.fromkeys(gpu.uuid for reading in readings for gpu in reading.gpus))
+
+
+def _of_gpu(uuid: str, pick: Callable[[GpuReading], float | None]) -> Callable[[Reading], float | None]:
+    return lambda reading: next((pick(gpu) for gpu in reading.gpus if gpu.uuid == uuid), None)
+
+
+def _line(
+    name: str, readings: Sequence[Reading], zero: float, pick: Callable[[Reading], float | None], scale: float
+) -> Series:
+    points = [(one.time - zero, value * scale) for one in readings if (value := pick(one)) is not None]
+    return Series(name, tuple(time for time, _ in points), tuple(value for _, value in points))
+
+
+def _throttled(readings: Sequence[Reading], zero: float) -> Series:
+    """Marks where a GPU gave a reason for lower clocks."""
+    clocks = [
+        (one.time - zero, (gpu.sm_clock_hertz or 0.0) / 1e6)
+        for one in readings
+        for gpu in one.gpus
+        if gpu.throttle_reasons
+    ]
+    return Series("throttled", tuple(time for time, _ in clocks), tuple(clock for _, clock in clocks), marks=True)

@@ -1,0 +1,86 @@
+"""What of a run a comparison needs: each launch's figures, where they were measured, how every cell ended.
+
+A baseline is this on disk: one JSON file that can be read, committed and compared years later.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pydantic import Field
+
+from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.config import Experiment
+from torchscale.schema.environment import Environment
+from torchscale.schema.record import State
+from torchscale.schema.task import AnyCell
+
+
+class Metric(str, Enum):
+    """What is compared; values are what options and files call it."""
+
+    THROUGHPUT = "throughput"
+    """Global samples per second."""
+    STEP_P95 = "step-p95"
+    """95th percentile of the group's step, seconds."""
+    MEMORY = "memory"
+    """Peak bytes of the fullest device."""
+    ENERGY = "energy"
+    """Samples per joule of all GPUs."""
+    COST = "cost"
+    """Samples per unit of money, from throughput and a price."""
+    BUSBW = "busbw"
+    """Highest bus bandwidth of a collective, bytes per second."""
+    COMPUTE = "compute"
+    """Peak rate of matrix products, FLOP/s of a device."""
+    COPY = "copy"
+    """Copies, bytes per second."""
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether more is better."""
+        return self not in (Metric.STEP_P95, Metric.MEMORY)
+
+
+class LaunchFigures(Frozen):
+    """What one launch measured. Keys are a metric, or a metric and what of it: ``busbw/all_reduce/fp32``."""
+
+    started_at: str = ""
+    values: dict[str, float] = Field(default_factory=dict)
+
+
+class ResultCell(Frozen):
+    """A planned cell as a comparison sees it. ``device`` and ``torch`` are what its ranks said they ran on; ``flags``
+    are cautions of the measurement."""
+
+    cell: AnyCell
+    state: State
+    reason: str = ""
+    flags: tuple[str, ...] = ()
+    device: str = ""
+    torch: str = ""
+    launches: tuple[LaunchFigures, ...] = ()
+
+
+class ResultSet(Frozen):
+    """One side of a comparison.
+
+    Attributes:
+        schema_version: Of this file.
+        name: What tables call it.
+        tool_version: torchscale that measured it.
+        created_at: When it was measured, UTC.
+        environment, config, threads_per_rank: Of the run; ``None`` for a record on its own.
+        cells: In plan order.
+        problems: What could not be read of the run.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    tool_version: str = ""
+    created_at: str = ""
+    environment: Environment | None = None
+    config: Experiment | None = None
+    threads_per_rank: int | None = None
+    cells: tuple[ResultCell, ...]
+    problems: tuple[str, ...] = ()

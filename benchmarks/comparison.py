@@ -1,0 +1,149 @@
+"""How often `torchscale compare` calls equal systems different, and how often it sees a change of 3 %.
+
+::
+
+    python benchmarks/comparison.py --noise-from results/a results/b    # the noise of launches measured here
+    python benchmarks/comparison.py                                     # three sizes of noise
+
+Simulated: each launch has an effect of its own (launch-to-launch noise), and inside it steps are noisy and
+autocorrelated (AR(1)); its throughput is samples over the summed time of its steps. The comparison itself is the one
+that the command runs. Beside it stands what pooling the steps of all launches in one t-test would have said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import signal, stats
+
+from tests.factories import cells
+from torchscale.analysis.comparison import Verdict, compare
+from torchscale.reading import read_summary
+from torchscale.schema.cell import Cell
+from torchscale.schema.record import State
+from torchscale.schema.results import LaunchFigures, ResultCell, ResultSet
+
+STEPS = 200
+CHANGE = 0.03
+_CLEAR = (Verdict.BETTER, Verdict.WORSE)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Relative standard deviations of launches and of steps within one, and the steps' lag-1 autocorrelation."""
+
+    launch: float
+    step: float = 0.05
+    autocorrelation: float = 0.5
+
+    def steps(self, launches: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        """Seconds of each step of each launch, around 1."""
+        shocks = generator.normal(0, math.sqrt(1 - self.autocorrelation**2), (launches, STEPS + 50))
+        series = signal.lfilter([1], [1, -self.autocorrelation], shocks)[:, 50:]
+        effects = generator.normal(0, self.launch, (launches, 1))
+        found: NDArray[np.float64] = np.exp(effects + self.step * series)
+        return found
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Shares of the simulated pairs."""
+
+    called_different: float
+    called_worse: float
+    pooled_different: float
+
+
+def simulate(noise: Noise, launches: int, pairs: int, change: float, seed: int, family: int = 1) -> Rates:
+    """``change`` is how much slower the other side is; ``family`` how many cells are compared at once. Of a family the
+    share is of pairs in which any cell was called so."""
+    generator = np.random.default_rng(seed)
+    plan = cells(batch_sizes=list(range(1, family + 1)), gpu_counts=[1])
+    different = worse = pooled = 0
+    for _ in range(pairs):
+        before = [noise.steps(launches, generator) for _ in plan]
+        after = [noise.steps(launches, generator) * (1 + change) for _ in plan]
+        verdicts = _verdicts(plan, before, after)
+        different += any(verdict in _CLEAR for verdict in verdicts)
+        worse += any(verdict is Verdict.WORSE for verdict in verdicts)
+        pooled += any(
+            stats.ttest_ind(np.log(new).ravel(), np.log(old).ravel()).pvalue < 0.05
+            for old, new in zip(before, after, strict=True)
+        )
+    return Rates(different / pairs, worse / pairs, pooled / pairs)
+
+
+def _verdicts(
+    plan: Sequence[Cell], before: Sequence[NDArray[np.float64]], after: Sequence[NDArray[np.float64]]
+) -> list[Verdict]:
+    sides = [_side(plan, steps) for steps in (before, after)]
+    pair = compare(sides[0], sides[1])
+    return [change.verdict for cell in pair.cells for change in cell.changes]
+
+
+def _side(plan: Sequence[Cell], steps: Sequence[NDArray[np.float64]]) -> ResultSet:
+    found = []
+    for cell, series in zip(plan, steps, strict=True):
+        rates = (cell.global_batch_size * STEPS / series.sum(axis=1)).tolist()
+        launches = tuple(LaunchFigures(values={"throughput": rate}) for rate in rates)
+        found.append(ResultCell(cell=cell, state=State.OK, device="simulated", torch="none", launches=launches))
+    return ResultSet(name="simulated", cells=tuple(found))
+
+
+def measured_noise(directories: Sequence[Path]) -> tuple[Noise, str]:
+    """The noise of launches in results directories: the median over their cells; and what it rests on."""
+    spreads, steps, correlations = [], [], []
+    launches = 0
+    for directory in directories:
+        for cell in read_summary(directory).measured:
+            figures = cell.figures
+            if figures is None or len(figures.launch_samples_per_second) < 3:
+                continue
+            launches += len(figures.launch_samples_per_second)
+            spreads.append(statistics.stdev(math.log(rate) for rate in figures.launch_samples_per_second))
+            steps.append((figures.step_p95 - figures.step_p50) / figures.step_p50 / 1.645)
+            correlations.append(figures.autocorrelation or 0.0)
+    if not spreads:
+        raise SystemExit("no cell there has three launches")
+    correlation = min(0.9, max(0.0, statistics.median(correlations)))
+    noise = Noise(statistics.median(spreads), statistics.median(steps), correlation)
+    return noise, f"{launches} launches of {len(spreads)} cells in {', '.join(map(str, directories))}"
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--noise-from", type=Path, nargs="*", default=[], help="results directories")
+    parser.add_argument("--pairs", type=int, default=2000)
+    parser.add_argument("--family", type=int, default=12, help="cells that are compared at once")
+    arguments = parser.parse_args()
+    noises = [Noise(0.003), Noise(0.01), Noise(0.03)]
+    if arguments.noise_from:
+        noise, source = measured_noise(arguments.noise_from)
+        print(f"measured: {source}: launches {noise.launch:.2%}, steps {noise.step:.1%}, "
+              f"autocorrelation {noise.autocorrelation:.2f}")  # fmt: skip
+        noises = [*noises, noise]
+    print(
+        f"{arguments.pairs} pairs each; equal: share called different; slower: share of a {CHANGE:.0%} slow-down seen"
+    )
+    print("noise of launches | launches | equal | equal, 12 cells | slower | equal, steps pooled")
+    for noise in noises:
+        for launches in (2, 3, 5, 10):
+            equal = simulate(noise, launches, arguments.pairs, 0.0, seed=launches)
+            many = simulate(noise, launches, arguments.pairs // 10, 0.0, seed=launches, family=arguments.family)
+            slower = simulate(noise, launches, arguments.pairs, CHANGE, seed=launches + 100)
+            print(
+                f"{noise.launch:.2%} | {launches} | {equal.called_different:.1%} | {many.called_different:.1%} | "
+                f"{slower.called_worse:.1%} | {equal.pooled_different:.1%}"
+            )
+
+
+if __name__ == "__main__":
+    main()

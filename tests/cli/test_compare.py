@@ -1,0 +1,159 @@
+"""``compare`` and ``baseline`` through the real program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_commands import torchscale
+from tests.factories import launch_record, rank_record, run
+from torchscale.schema.cell import Cell
+from torchscale.schema.environment import DeviceInfo
+from torchscale.store import RunFolder
+
+STEADY = (1.0, 1.001, 0.999)
+
+
+def measured(path: Path, seconds: Sequence[float] = STEADY, device: str = "Test Processor", **content: Any) -> Path:
+    """A results directory; each launch's batches of ten steps took so many seconds."""
+    planned = run({}, gpu_counts=[1], **content)
+    folder = RunFolder.create(path, planned.experiment)
+    for cell_run in planned.cells:
+        cell = cell_run.planned.cell
+        assert isinstance(cell, Cell)
+        for launch, taken in enumerate(seconds):
+            batches = [taken] * 10
+            rank = rank_record(cell, 0, batches, device=DeviceInfo(kind="cpu", index=0, name=device))
+            folder.begin_launch(cell, launch)
+            folder.finish_launch(cell, launch_record(cell, launch, batches, [rank]))
+    return path
+
+
+def test_equal_results_pass_and_slower_ones_fail(tmp_path: Path) -> None:
+    measured(tmp_path / "before")
+    measured(tmp_path / "same")
+    measured(tmp_path / "slow", [second * 1.1 for second in STEADY])
+    same = torchscale(tmp_path, "compare", "before", "same")
+    assert same.returncode == 0, same.stderr
+    assert "+0.0 %" in same.stdout
+    slow = torchscale(tmp_path, "compare", "before", "slow")
+    assert slow.returncode == 1
+    assert "-9.1 %" in slow.stdout
+    assert "worse" in slow.stdout
+    assert "Worse, or lost: 1." in slow.stderr
+    assert torchscale(tmp_path, "compare", "before", "slow", "--fail-on", "never").returncode == 0
+    assert torchscale(tmp_path, "compare", "before", "slow", "--threshold", "15%").returncode == 0
+
+
+def test_one_launch_is_a_warning_unless_it_is_asked_to_fail(tmp_path: Path) -> None:
+    measured(tmp_path / "before")
+    measured(tmp_path / "once", [1.5])
+    done = torchscale(tmp_path, "compare", "before", "once")
+    assert done.returncode == 0
+    assert "not decidable" in done.stdout
+    assert "-33.3 %" in done.stdout
+    assert torchscale(tmp_path, "compare", "before", "once", "--fail-on", "undecided").returncode == 1
+
+
+def test_other_devices_are_refused_until_asked_for_and_then_named(tmp_path: Path) -> None:
+    measured(tmp_path / "here")
+    measured(tmp_path / "there", device="Another Processor")
+    refused = torchscale(tmp_path, "compare", "here", "there")
+    assert refused.returncode == 2
+    assert "differ in device (Test Processor | Another Processor)" in refused.stderr
+    assert "--force" in refused.stderr
+    forced = torchscale(tmp_path, "compare", "here", "there", "--force")
+    assert forced.returncode == 0
+    assert "device: Test Processor | Another Processor" in forced.stdout
+
+
+def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
+    for name, factor in (("a", 1.0), ("b", 0.8), ("c", 0.5)):
+        measured(tmp_path / name, [second * factor for second in STEADY])
+    arguments = ("--cost", "3.00", "5.50", "8.00", "--format", "json", "--output", "-", "--fail-on", "never")
+    done = torchscale(tmp_path, "compare", "a", "b", "c", *arguments)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content["prices"] == [3.0, 5.5, 8.0]
+    assert [pair["other"] for pair in content["pairs"]] == ["b", "c"]
+    changes = {change["metric"]: change["ratio"] for change in content["pairs"][1]["cells"][0]["changes"]}
+    assert changes["throughput"] == pytest.approx(2.0)
+    assert changes["cost"] == pytest.approx(2.0 * 3 / 8)
+    assert content["pairs"][1]["score"]["value"] == pytest.approx(200)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a",), "1 source given"),
+        (("a", "nowhere"), "no results directory, no file and no baseline"),
+        (("a", "a", "--threshold", "banana"), "expected a share"),
+        (("a", "a", "--cost", "-1"), "expected a price above 0"),
+        (("a", "a", "--cost", "1", "2", "3"), "3 prices for 2 sources"),
+        (("a", "a", "--format", "md", "--format", "html", "--output", "x"), "takes one --format"),
+    ],
+)
+def test_bad_input_is_told_in_a_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    measured(tmp_path / "a")
+    done = torchscale(tmp_path, "compare", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_form_is_written(tmp_path: Path) -> None:
+    measured(tmp_path / "a")
+    measured(tmp_path / "b", [second * 1.1 for second in STEADY])
+    forms = [part for kind in ("html", "pdf", "md", "json") for part in ("--format", kind)]
+    assert torchscale(tmp_path, "compare", "a", "b", *forms).returncode == 1
+    assert (tmp_path / "comparison.pdf").read_bytes().startswith(b"%PDF")
+    for kind in ("html", "md"):
+        text = (tmp_path / f"comparison.{kind}").read_text()
+        assert "-9.1 %" in text
+        assert "worse" in text
+    assert json.loads((tmp_path / "comparison.json").read_text())["pairs"][0]["regressions"]
+
+
+def test_a_baseline_is_kept_listed_shown_and_compared_with(tmp_path: Path) -> None:
+    measured(tmp_path / "a")
+    measured(tmp_path / "b", [second * 1.1 for second in STEADY])
+    saved = torchscale(tmp_path, "baseline", "save", "main", "--source", "a")
+    assert saved.returncode == 0, saved.stderr
+    assert "baselines/main.json (1 of 1 cells measured)" in saved.stderr
+    assert torchscale(tmp_path, "baseline", "save", "main", "--source", "b").returncode == 2
+    listed = json.loads(torchscale(tmp_path, "baseline", "list", "--json").stdout)
+    assert [(row["name"], row["cells"], row["launches"]) for row in listed] == [("main", 1, 3)]
+    assert "main" in torchscale(tmp_path, "baseline", "list").stdout
+    assert "throughput" in torchscale(tmp_path, "baseline", "show", "main").stdout
+    assert torchscale(tmp_path, "compare", "main", "a").returncode == 0
+    assert torchscale(tmp_path, "compare", "baselines/main.json", "b").returncode == 1
+    for name in ("../main", "", ".hidden", "a/b"):
+        assert torchscale(tmp_path, "baseline", "save", name, "--source", "a").returncode == 2
+    (tmp_path / "baselines" / "torn.json").write_text('{"cells": [')
+    assert "Invalid JSON" in torchscale(tmp_path, "baseline", "list").stdout
+
+
+def test_a_record_is_a_side_too(tmp_path: Path) -> None:
+    measured(tmp_path / "a")
+    (record,) = (tmp_path / "a").glob("cells/*/launch-1/record.json")
+    done = torchscale(tmp_path, "compare", "a", str(record))
+    assert done.returncode == 0, done.stderr
+    assert "not decidable" in done.stdout
+    copied = tmp_path / "alone" / "record.json"
+    copied.parent.mkdir()
+    copied.write_bytes(record.read_bytes())
+    assert "cell.json: not there" in torchscale(tmp_path, "compare", "a", str(copied)).stderr
+
+
+def test_a_newer_baseline_is_refused_by_its_version(tmp_path: Path) -> None:
+    measured(tmp_path / "a")
+    torchscale(tmp_path, "baseline", "save", "main", "--source", "a")
+    path = tmp_path / "baselines" / "main.json"
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 9', 1))
+    done = torchscale(tmp_path, "compare", "main", "a")
+    assert done.returncode == 2
+    assert "schema version 9; this torchscale reads up to 1" in done.stderr

@@ -33,7 +33,11 @@ def read_summary(directory: Path) -> RunSummary:
     Raises:
         StoreError: it is no results directory, or its ``experiment.json`` cannot be read.
     """
-    folder = RunFolder.open(directory)
+    with no_collections():
+        return _read_summary(RunFolder.open(directory), directory)
+
+
+def _read_summary(folder: RunFolder, directory: Path) -> RunSummary:
     trained = sum(isinstance(entry.cell, Cell) for entry in folder.experiment.plan)
     count = min(_MAX_PROCESSES, os.cpu_count() or 1, 1 + trained // _CELLS_WORTH_A_PROCESS)
     found, problems = _read_machine(folder)
@@ -65,17 +69,16 @@ def _read_share(folder: RunFolder, share: int, of: int) -> _Part:
     found: dict[str, AnySummary] = {}
     problems = []
     trained = [entry for entry in folder.experiment.plan if isinstance(entry.cell, Cell)]
-    with _no_collections():
-        for entry in trained[share::of]:
-            run, told = folder.load_cell(entry)
-            found[entry.cell.id] = summarize_any(run, repeats)
-            problems += told
+    for entry in trained[share::of]:
+        run, told = folder.load_cell(entry)
+        found[entry.cell.id] = summarize_any(run, repeats)
+        problems += told
     return found, problems
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
-    """Records hold no cycles, and the collector would look through all of them again and again."""
+def no_collections() -> Iterator[None]:
+    """Without the collector of cycles: there are next to none, and it would look through all cells again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -119,7 +122,8 @@ def _result_of(process: subprocess.Popen[bytes], output: IO[bytes]) -> _Part:
 
 
 def _main(directory: str, share: str, of: str) -> None:
-    part = _read_share(RunFolder.open(Path(directory)), int(share), int(of))
+    with no_collections():
+        part = _read_share(RunFolder.open(Path(directory)), int(share), int(of))
     pickle.dump(part, sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
 
 

@@ -39,6 +39,7 @@ _PROFILE_NAME = re.compile(r"^profile-(\d{1,6})$")
 PROFILED_ONLY = "profiled, not measured"
 """Why a cell that was profiled alone has no figures."""
 _MAX_JSON_BYTES = 64 * 2**20
+_MAX_MESSAGE = 300
 _MAX_LINES_BYTES = 256 * 2**20
 # Keys that may change between a run and its resumption: axes grow, bounds of a launch do not touch its figures.
 _GROWING_KEYS = (
@@ -414,18 +415,27 @@ def read_model(root: Path, path: Path, model: type[M]) -> M:
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
         raise DamagedFileError(f"{where}: {getattr(error, 'strerror', None) or error}") from error
     try:
-        return model.model_validate_json(text)
+        found = model.model_validate_json(text)
     except ValidationError as error:
         raise DamagedFileError(f"{where}: {_explain(text, error)}") from error
+    version = getattr(found, "schema_version", SCHEMA_VERSION)
+    if version > SCHEMA_VERSION:  # the form fits; what it means may not
+        raise DamagedFileError(f"{where}: {_newer(version)}")
+    return found
+
+
+def _newer(version: int) -> str:
+    return f"schema version {version}; this torchscale reads up to {SCHEMA_VERSION}"
 
 
 def _explain(text: bytes, error: ValidationError) -> str:
     version = re.search(rb'"schema_version"\s*:\s*(\d{1,9})', text[:4096])
     if version is not None and int(version[1]) > SCHEMA_VERSION:
-        return f"schema version {int(version[1])}; this torchscale reads up to {SCHEMA_VERSION}"
+        return _newer(int(version[1]))
     first = error.errors(include_url=False, include_input=False)[0]
     key = ".".join(str(part) for part in first["loc"])
-    return f"{key}: {first['msg']}" if key else str(first["msg"])
+    told = f"{key}: {first['msg']}" if key else str(first["msg"])
+    return told if len(told) <= _MAX_MESSAGE else told[: _MAX_MESSAGE - 1] + "…"
 
 
 def _refuse_other_experiment(path: Path, old: ExperimentFile, new: ExperimentFile) -> None:

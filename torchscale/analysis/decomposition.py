@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 from torchscale.analysis.launches import batch_seconds, measured_steps
 from torchscale.schema.cell import Cell
@@ -94,5 +95,7 @@ def decompose(cell: Cell, parts: Parts, base: Cell, base_parts: Parts) -> Decomp
 
 def _mean(rows: Sequence[Sequence[float]], steps: Sequence[int]) -> float:
     """Over ranks, and over steps: batches may differ by a step."""
-    total = sum(value * count for row in rows for value, count in zip(row, steps, strict=True))
+    if any(len(row) != len(steps) for row in rows):
+        raise ValueError(f"a series of another length than the {len(steps)} batches")
+    total = sum(sum(map(mul, row, steps)) for row in rows)
     return total / (len(rows) * sum(steps))

@@ -65,10 +65,15 @@ def digest_signals(ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[
 
 
 def launch_signals(record: LaunchRecord) -> Signals | None:
-    """What the rules judge of an ``ok`` launch; ``None`` where its ranks left no steps."""
+    """What the rules judge of an ``ok`` launch; ``None`` where its ranks left no steps.
+
+    Raises:
+        ValueError: the signals are of another number of ranks, or of none of the batches.
+    """
     digest, ranks = record.signals, record.ranks
     if digest is None or not ranks:
         return None
+    _check_form(digest, len(ranks))
     steps = measured_steps(record)
     beside = [rank.signals for rank in ranks]
     alone = [None if item is None or item.alone_seconds is None else item.alone_seconds for item in beside]
@@ -104,6 +109,17 @@ def launch_signals(record: LaunchRecord) -> Signals | None:
         allocation_retries=sum(retries) if retries else None,
         page_faults=max(faults) / steps if faults else None,
     )
+
+
+def _check_form(digest: SignalDigest, ranks: int) -> None:
+    by_rank = [digest.own, digest.data_wait, *([] if digest.wait is None else [digest.wait])]
+    counts = {len(series) for matrix in by_rank for series in matrix}
+    if any(len(matrix) != ranks for matrix in by_rank) or len(counts) != 1 or 0 in counts:
+        raise ValueError(f"its signals are not of {ranks} ranks with as many batches each")
+    if digest.transfer is not None and {len(digest.transfer)} != counts:
+        raise ValueError(f"{len(digest.transfer)} batches of transfer beside {counts.pop()} of compute")
+    if digest.charge is not None and len(digest.charge) != ranks:
+        raise ValueError(f"{len(digest.charge)} charges for {ranks} ranks")
 
 
 def _slowest(links: Sequence[LinkSample]) -> LinkProbe | None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from torchscale.analysis.bubble import Bubble, bubble
 from torchscale.analysis.ceilings import (
     CeilingSummary,
@@ -25,6 +27,7 @@ from torchscale.analysis.facts import NO_FACTS, CellFacts, cell_facts
 from torchscale.analysis.flags import Flag, launch_flags
 from torchscale.analysis.launch_signals import launch_signals
 from torchscale.analysis.launches import batch_step_seconds, measured_steps, samples_per_second, startup_seconds
+from torchscale.analysis.plausible import implausible
 from torchscale.analysis.roofline import Compute, StepTimes, compute_figures, find_peak
 from torchscale.analysis.scaling import Efficiency, efficiencies
 from torchscale.analysis.stats import lag1_autocorrelation, relative_half_width
@@ -235,7 +238,40 @@ def assemble(
 
 def summarize_any(cell_run: CellRun, repeats: int | None = None, run: Run | None = None) -> AnySummary:
     """One cell of any kind. ``run`` is the whole it belongs to, where that is at hand. ``repeats`` are of
-    training: what measured the machine may have joined with fewer."""
+    training: what measured the machine may have joined with fewer.
+
+    A record that contradicts itself, or holds numbers that no measurement has, makes its cell ``invalid``.
+    """
+    try:
+        with np.errstate(all="ignore"):  # what overflows is found below
+            summary = _summarize_any(cell_run, repeats, run)
+        wrong = implausible(_numbers_of(summary))
+    except (ArithmeticError, ValueError, LookupError) as error:
+        # Each file is of the right form; what they say together need not be. One cell must not spoil the others.
+        wrong = f"{type(error).__name__}: {error}"
+    if wrong is None:
+        return summary
+    return _without_figures(cell_run, f"the record contradicts itself ({wrong})")
+
+
+def _numbers_of(summary: AnySummary) -> tuple[object, ...]:
+    if isinstance(summary, MemorySummary):
+        return summary.ranks
+    return summary.figures, summary.diagnosis if isinstance(summary, CellSummary) else None
+
+
+def _without_figures(cell_run: CellRun, reason: str) -> AnySummary:
+    cell, count = cell_run.planned.cell, len(cell_run.launches)
+    if isinstance(cell, Cell):
+        return CellSummary(cell, State.INVALID, reason, count, profile=cell_run.profile)
+    if isinstance(cell, CollectivesCell):
+        return CollectivesSummary(cell, State.INVALID, reason, count)
+    if isinstance(cell, HardwareCell):
+        return HardwareSummary(cell, State.INVALID, reason, count)
+    return MemorySummary(cell, State.INVALID, reason, count)
+
+
+def _summarize_any(cell_run: CellRun, repeats: int | None, run: Run | None) -> AnySummary:
     cell = cell_run.planned.cell
     if isinstance(cell, Cell):
         return summarize_cell(cell_run, repeats)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from torchscale.schema.record import Digest
 _HISTOGRAM_BINS = 40
 
 
+@lru_cache(maxsize=1024)
 def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     """The t that ``probability`` of Student's distribution lies below."""
     from scipy.special import stdtrit  # noqa: PLC0415 - 0.2 s to import, and only intervals need it

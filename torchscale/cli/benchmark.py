@@ -173,7 +173,7 @@ def _profiler(experiment: Experiment, plan: Plan) -> CellProfiler | None:
 
 def experiment_file(experiment: Experiment, plan: Plan, machine: Machine) -> ExperimentFile:
     """What goes into the run folder, secrets left out."""
-    from torchscale import __version__  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.names import __version__  # noqa: PLC0415 - `--help` does not need it
     from torchscale.schema.environment import redact  # noqa: PLC0415
     from torchscale.schema.experiment import ExperimentFile  # noqa: PLC0415
 

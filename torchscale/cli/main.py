@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from torchscale import __version__
 from torchscale.cli import (
     baseline,
     benchmark,
@@ -30,6 +29,7 @@ from torchscale.cli import (
 )
 from torchscale.cli.output import configure_output, print_error
 from torchscale.errors import ExitCode, TorchscaleError
+from torchscale.names import __version__
 
 app = typer.Typer(
     name="torchscale",

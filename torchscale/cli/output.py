@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from torchscale.texts import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,16 +36,25 @@ def is_quiet() -> bool:
 
 def result_console() -> Console:
     """For what the command was asked for; a pipe or file gets plain text without colour."""
-    from rich.console import Console  # noqa: PLC0415 - `--help` and `--version` do not need it
-
-    return Console(highlight=False, emoji=False)
+    return _console(stderr=False)
 
 
 def message_console() -> Console:
     """For progress, notes and errors, so that results can be piped."""
-    from rich.console import Console  # noqa: PLC0415 - `--help` and `--version` do not need it
+    return _console(stderr=True)
 
-    return Console(stderr=True, highlight=False, emoji=False, quiet=False)
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console  # noqa: PLC0415 - `--help` and `--version` do not need it
+    from rich.text import Text  # noqa: PLC0415
+
+    class PrintableConsole(Console):
+        """Names and messages come from files and other programs: none of them may steer the terminal."""
+
+        def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - as rich has it
+            return super().render_str(printable(text), **how)
+
+    return PrintableConsole(stderr=stderr, highlight=False, emoji=False)
 
 
 def note(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from torchscale.cli.output import result_console, status
+from torchscale.cli.output import note, result_console, status
 from torchscale.cli.rendering import render_document, write_rendered
 from torchscale.errors import UsageError
 
@@ -85,9 +85,42 @@ def generate(
     _write_reports(source, formats, output, cost)
 
 
-def _write_reports(source: Path | None, formats: list[Format] | None, output: str | None, price: float | None) -> None:
+@app.command("serve")
+def serve(
+    source: SourceOption = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on. Others than loopback show it to all.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8642,
+    cost: CostOption = None,
+) -> None:
+    """Show a run in the browser while it grows: the page follows as launches end. Ctrl-C ends it.
+
+    [bold]Example[/bold]
+
+    [cyan]torchscale report serve --source results/nightly[/cyan]
+    """
+    _check_price(cost)
+    directory = source if source is not None else _only_run()
+    from torchscale.serving import LivePage, make_server  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.store import RunFolder  # noqa: PLC0415
+
+    RunFolder.open(directory)
+    with make_server(LivePage(directory, cost), host, port) as server:
+        address = f"[{host}]" if ":" in host else host
+        note(f"Serving {directory} at http://{address}:{server.server_address[1]}/ (Ctrl-C ends it)")
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            note("warning: whoever reaches this address can read the report; it asks for no password")
+        server.serve_forever(poll_interval=0.2)
+
+
+def _check_price(price: float | None) -> None:
     if price is not None and not 0 < price < float("inf"):
         raise UsageError(f"--cost {price:g}: expected a price above 0 of a device and hour, such as 2.50")
+
+
+def _write_reports(source: Path | None, formats: list[Format] | None, output: str | None, price: float | None) -> None:
+    _check_price(price)
     chosen = list(dict.fromkeys(formats or [Format.HTML]))
     if output is not None and len(chosen) > 1:
         raise UsageError(

@@ -18,6 +18,7 @@ from torchscale.report.collectives import collectives_section
 from torchscale.report.compute import compute_section, hardware_section
 from torchscale.report.cost import cost_section
 from torchscale.report.document import (
+    MAX_BLOCK,
     Block,
     Bullets,
     ChartGrid,
@@ -353,7 +354,7 @@ def _isolation_words(summary: RunSummary) -> str:
 def _reproduce(summary: RunSummary) -> Section:
     experiment = summary.experiment
     command = shortened(shlex.join(experiment.environment.command)) or "torchscale benchmark"
-    config = _config_yaml(experiment.config)
+    config = shortened(_config_yaml(experiment.config), MAX_BLOCK)
     return Section(
         "How to reproduce",
         "reproduce",

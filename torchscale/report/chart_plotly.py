@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 
 from torchscale.report.document import AnyChart, Chart, Series, StackedChart, TimelineChart, log_ticks
@@ -13,19 +14,36 @@ Figure = dict[str, object]
 
 def chart_json(chart: AnyChart) -> str:
     """``{"data": …, "layout": …}`` for ``Plotly.newPlot``; safe inside a script element."""
+    return script_json(chart_figure(chart))
+
+
+def chart_figure(chart: AnyChart) -> Figure:
+    """The same as a dictionary, as ``plotly.graph_objects.Figure`` takes it."""
     if isinstance(chart, StackedChart):
-        figure = _stacked(chart)
-    elif isinstance(chart, TimelineChart):
-        figure = _timeline(chart)
-    else:
-        figure = {"data": _traces(chart), "layout": _layout(chart)}
-    return script_json(figure)
+        return _stacked(chart)
+    if isinstance(chart, TimelineChart):
+        return _timeline(chart)
+    return {"data": _traces(chart), "layout": _layout(chart)}
 
 
 def script_json(content: object) -> str:
     """JSON that is safe inside a script element: "<" could end it, U+2028 and U+2029 a JavaScript line."""
-    text = json.dumps(content, ensure_ascii=True, separators=(",", ":"))
+    try:
+        text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # a sum of huge values overflowed
+        text = json.dumps(_finite(content), separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _finite(content: object) -> object:
+    """With ``None`` for what JSON has no number for."""
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return content
 
 
 def _traces(chart: Chart) -> list[Figure]:

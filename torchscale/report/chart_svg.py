@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,9 @@ def chart_svg(chart: AnyChart, prefix: str) -> str:
     import matplotlib  # noqa: PLC0415 - 0.4 s, and only the PDF needs it
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    with matplotlib.rc_context(_SETTINGS):
+    with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
+        # Text stays text: what this font lacks, the PDF's or the browser's fonts have.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = Figure(figsize=_size(chart), layout="constrained")
         _draw_any(figure.add_subplot(), chart)
         output = io.StringIO()

@@ -7,6 +7,7 @@ from torchscale.analysis.collectives import CollectiveFigures
 from torchscale.analysis.results import RunSummary
 from torchscale.report.ceiling_words import fit_words
 from torchscale.report.document import (
+    MAX_BLOCK,
     Block,
     Bullets,
     Chart,
@@ -79,7 +80,7 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
     if said:
         blocks.append(Bullets(tuple(said)))
     if sweep.place is not None and sweep.place.topology:
-        blocks.append(Paragraph(sweep.place.topology, code=True))
+        blocks.append(Paragraph(shortened(sweep.place.topology, MAX_BLOCK), code=True))
     return blocks
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from torchscale.texts import printable
+
 
 class Tone(str, Enum):
     """How a value is meant, never told by colour alone."""
@@ -27,9 +29,15 @@ MAX_PAPER_ROWS = 300
 """Of a table, where nothing can be sorted or filtered: more would be a wall of pages."""
 
 
-def shortened(text: str) -> str:
-    """``text``, cut with an ellipsis where it is longer than :data:`MAX_TEXT`."""
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+MAX_BLOCK = 8_000
+"""The same of what is set as typed."""
+
+
+def shortened(text: str, limit: int = MAX_TEXT) -> str:
+    """``text`` for people: cut with an ellipsis where it is longer than ``limit``, and without what controls a terminal
+    or the direction of writing."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return printable(cut)
 
 
 @dataclass(frozen=True)

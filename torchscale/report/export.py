@@ -18,7 +18,7 @@ Value = str | int | float | bool | None
 def summary_csv(summary: RunSummary) -> str:
     """One row a cell; an empty field was not measured."""
     output = io.StringIO()
-    rows = [_row(cell) if isinstance(cell, CellSummary) else _machine_row(cell) for cell in summary.in_plan_order]
+    rows = [cell_row(cell) if isinstance(cell, CellSummary) else _machine_row(cell) for cell in summary.in_plan_order]
     names = max(rows, key=len, default={"cell_id": None})  # a training cell's has every column
     writer = csv.DictWriter(output, list(names), restval="", lineterminator="\n")
     writer.writeheader()
@@ -94,7 +94,8 @@ def _machine_row(summary: CeilingSummary) -> dict[str, Value]:
     }
 
 
-def _row(summary: CellSummary) -> dict[str, Value]:
+def cell_row(summary: CellSummary) -> dict[str, Value]:
+    """The columns of ``summary.csv`` for a training cell."""
     cell, efficiency = summary.cell, summary.efficiency
     return {
         "cell_id": cell.id,

@@ -18,10 +18,15 @@ _ROWS_AT_FIRST = 100
 _TONES = list(Tone)
 
 
-def render_html(document: Document) -> str:
-    """The whole page; equal documents give equal bytes."""
+def render_html(document: Document, version: str | None = None) -> str:
+    """The whole page; equal documents give equal bytes.
+
+    ``version`` is of a page that follows what it shows: it asks its server for the version there is, and loads itself
+    again when that is another one. A page without it asks nothing of anyone.
+    """
     plotly = _plotly_script() if document.charts else ""
     script = template_environment().get_template("report.js").render()
+    live = "" if version is None else template_environment().get_template("live.js").render()
     charts = {id(chart): number for number, chart in enumerate(document.charts)}
     return (
         template_environment()
@@ -31,7 +36,9 @@ def render_html(document: Document) -> str:
             style=Markup(template_environment().get_template("report.css").render()),  # noqa: S704 - our own file
             plotly=Markup(plotly),  # noqa: S704 - plotly's own release
             script=Markup(script),  # noqa: S704 - our own file
-            policy=_policy(plotly, script),
+            live=Markup(live),  # noqa: S704 - our own file
+            version=version,
+            policy=_policy(plotly, script, live),
             chart_number=lambda chart: charts[id(chart)],
             chart_json=lambda chart: Markup(chart_json(chart)),  # noqa: S704 - chart_json escapes for scripts
             kind=block_kind,
@@ -57,10 +64,12 @@ def _compact(value: Value) -> str | list[object]:
 
 
 def _policy(*scripts: str) -> str:
-    """A content-security policy that allows these scripts by their hash, and no request at all."""
+    """A content-security policy that allows these scripts by their hash, and no request but that of the last script
+    to its own server, where there is one."""
     hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts if script)
+    connect = "connect-src 'self'; " if scripts[-1] else ""
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; font-src data:; {connect}"
         "base-uri 'none'; form-action 'none'"
     )
 

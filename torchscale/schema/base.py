@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 """Of everything in a run folder. A reader refuses a newer one and says so; it never guesses."""
@@ -12,3 +14,11 @@ class Frozen(BaseModel):
     """An immutable record. Unknown fields and non-finite numbers are errors: absence is ``None``, never NaN."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+NotNegative = Annotated[float, Field(ge=0)]
+"""A time, a rate, a share."""
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+"""Of anything: steps, bytes, ranks."""
+Positive = Annotated[float, Field(gt=0)]
+"""What something took, where nothing takes no time."""

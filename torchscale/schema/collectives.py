@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, Positive
 from torchscale.schema.ceilings import ElementType, Operation
 from torchscale.schema.config import DeviceRequest
 from torchscale.schema.environment import RankPlace
@@ -83,11 +83,11 @@ class CollectiveSample(Frozen):
 
     operation: Operation
     dtype: ElementType
-    payload_bytes: int
+    payload_bytes: Count
     elements: int
     in_place: bool
-    mean_seconds: float
-    call_seconds: tuple[float, ...]
+    mean_seconds: Positive
+    call_seconds: tuple[Positive, ...]
     wrong_elements: int | None
 
 
@@ -99,9 +99,9 @@ class PairSample(Frozen):
 
     source: int
     target: int
-    payload_bytes: int
-    seconds: float
-    latency_seconds: float
+    payload_bytes: Count
+    seconds: Positive
+    latency_seconds: Positive
     wrong_elements: int
 
 

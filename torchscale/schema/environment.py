@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from torchscale.schema.base import Frozen
+from torchscale.schema.base import Count, Frozen
 from torchscale.schema.cell import DeviceKind
 
 REDACTED = "<redacted>"
@@ -55,7 +55,7 @@ class DeviceInfo(Frozen):
     index: int
     name: str
     uuid: str | None = None
-    memory_bytes: int | None = None
+    memory_bytes: Count | None = None
     compute_capability: str | None = None
     numa_node: int | None = None
 
@@ -78,12 +78,12 @@ class RankPlace(Frozen):
 
     rank: int
     local_rank: int
-    world_size: int
+    world_size: Count
     pid: int
     hostname: str
     device: DeviceInfo
     backend: str | None
-    threads: int
+    threads: Count
     cpus: tuple[int, ...]
     versions: Versions
 
@@ -108,8 +108,8 @@ class Environment(Frozen):
     hostname: str
     system: str
     cpu: str
-    cores: int
-    memory_bytes: int | None = None
+    cores: Count
+    memory_bytes: Count | None = None
     versions: Versions
     devices: tuple[DeviceInfo, ...] = ()
     cuda_available: bool = False

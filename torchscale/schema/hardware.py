@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, Positive
 from torchscale.schema.ceilings import MatmulType
 from torchscale.schema.config import DeviceRequest
 from torchscale.schema.environment import RankPlace
@@ -57,11 +57,11 @@ class MatmulSample(Frozen):
     """
 
     dtype: MatmulType
-    m: int
-    n: int
-    k: int
-    warm_seconds: tuple[float, ...]
-    cold_seconds: tuple[float, ...] = ()
+    m: int = Field(ge=1)
+    n: int = Field(ge=1)
+    k: int = Field(ge=1)
+    warm_seconds: tuple[Positive, ...] = Field(min_length=1)
+    cold_seconds: tuple[Positive, ...] = ()
 
 
 class CopySample(Frozen):
@@ -69,8 +69,8 @@ class CopySample(Frozen):
     is the other device's index, where there is one."""
 
     kind: CopyKind
-    payload_bytes: int
-    seconds: tuple[float, ...]
+    payload_bytes: Count
+    seconds: tuple[Positive, ...] = Field(min_length=1)
     pinned: bool | None = None
     peer: int | None = None
 
@@ -82,9 +82,9 @@ class DiskSample(Frozen):
     """
 
     path: str
-    payload_bytes: int
-    write_seconds: float
-    read_seconds: float
+    payload_bytes: Count
+    write_seconds: Positive
+    read_seconds: Positive
     resident_share: float | None
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from pydantic import Field
+
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen
 from torchscale.schema.cell import Cell
 from torchscale.schema.config import DeviceRequest
 from torchscale.schema.environment import RankPlace
@@ -58,11 +60,11 @@ class MemoryParts(Frozen):
     ``activations`` is the most that autograd kept at any time for the backward pass, inputs and parameters left out.
     """
 
-    parameters: int
-    buffers: int
-    gradients: int
-    optimizer_states: int
-    activations: int | None
+    parameters: Count
+    buffers: Count
+    gradients: Count
+    optimizer_states: Count
+    activations: Count | None
 
 
 class PredictedMemory(Frozen):
@@ -76,7 +78,7 @@ class PredictedMemory(Frozen):
     """
 
     parts: MemoryParts
-    peak_bytes: int
+    peak_bytes: Count
     method: str
 
 
@@ -94,7 +96,7 @@ class MemoryRank(RankPlace):
     kind: Literal["memory"] = "memory"
     schema_version: int = SCHEMA_VERSION
     parts: MemoryParts
-    peak_bytes: int
+    peak_bytes: int = Field(ge=1)
     reserved_bytes: int | None = None
     predicted: PredictedMemory | None = None
     not_predicted: str = ""

@@ -6,7 +6,7 @@ from enum import Enum
 
 from pydantic import Field
 
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
 from torchscale.schema.collectives import CollectivesRank, NcclLog
 from torchscale.schema.environment import RankPlace
 from torchscale.schema.hardware import HardwareRank
@@ -58,8 +58,8 @@ class Batch(Frozen):
 class Warmup(Frozen):
     """Steps before the measurement. ``steady`` is false when the cap ended it."""
 
-    steps: int
-    seconds: float
+    steps: Count
+    seconds: NotNegative
     steady: bool
     batches: tuple[Batch, ...]
 
@@ -118,10 +118,10 @@ class EpochSample(Frozen):
 class MemoryUse(Frozen):
     """Bytes. CUDA: the allocator's peaks. CPU: resident memory before the model was built and at its peak."""
 
-    peak_allocated_bytes: int | None = None
-    peak_reserved_bytes: int | None = None
-    resident_before_bytes: int | None = None
-    resident_peak_bytes: int | None = None
+    peak_allocated_bytes: Count | None = None
+    peak_reserved_bytes: Count | None = None
+    resident_before_bytes: Count | None = None
+    resident_peak_bytes: Count | None = None
 
     @property
     def peak_bytes(self) -> int | None:
@@ -144,10 +144,10 @@ class HostLoad(Frozen):
         pinned: Whether this rank was bound to those cores, so that the rest of them is foreign.
     """
 
-    wall_seconds: float
-    busy_seconds: float
-    own_seconds: float
-    cores: int
+    wall_seconds: NotNegative
+    busy_seconds: NotNegative
+    own_seconds: NotNegative
+    cores: Count
     pinned: bool
 
 
@@ -157,10 +157,10 @@ class Setup(Frozen):
     ``compile_seconds`` is what torch's compiler took, in whichever step; ``None`` where nothing is compiled.
     """
 
-    import_seconds: float
-    process_group_seconds: float
-    build_seconds: float
-    first_step_seconds: float
+    import_seconds: NotNegative
+    process_group_seconds: NotNegative
+    build_seconds: NotNegative
+    first_step_seconds: NotNegative
     compile_seconds: float | None = None
 
 
@@ -201,9 +201,9 @@ class LinkSample(Frozen):
         rated_bytes_per_second: What its driver says it is rated at.
     """
 
-    payload_bytes: int
-    as_bucketed_seconds: float
-    merged_seconds: float
+    payload_bytes: Count
+    as_bucketed_seconds: NotNegative
+    merged_seconds: NotNegative
     repeats: int
     interface: str | None = None
     rated_bytes_per_second: float | None = None
@@ -248,8 +248,8 @@ class FlopCount(Frozen):
         blocks_forward: Of ``forward``, what the repeated blocks take: full activation checkpointing computes it again.
     """
 
-    forward: float
-    backward: float
+    forward: NotNegative
+    backward: NotNegative
     sample_bytes: float | None = None
     fixed_bytes: float | None = None
     blocks_forward: float | None = None
@@ -264,8 +264,8 @@ class RankRecord(RankPlace):
     """
 
     schema_version: int = SCHEMA_VERSION
-    parameters: int
-    samples_per_step: int
+    parameters: Count
+    samples_per_step: int = Field(ge=1)
     tokens_per_step: int | None
     setup: Setup
     warmup: Warmup
@@ -289,15 +289,15 @@ class RankRecord(RankPlace):
 class Digest(Frozen):
     """A series of times in seconds, without the series. ``histogram`` counts lie between consecutive ``edges``."""
 
-    count: int
-    mean: float
-    minimum: float
-    p50: float
-    p95: float
-    p99: float
-    maximum: float
+    count: int = Field(ge=1)
+    mean: NotNegative
+    minimum: NotNegative
+    p50: NotNegative
+    p95: NotNegative
+    p99: NotNegative
+    maximum: NotNegative
     edges: tuple[float, ...] = ()
-    histogram: tuple[int, ...] = ()
+    histogram: tuple[Count, ...] = ()
 
 
 class StepDigest(Frozen):
@@ -402,11 +402,11 @@ class LaunchRecord(Frozen):
 
     schema_version: int = SCHEMA_VERSION
     cell_id: str
-    launch: int
+    launch: Count
     state: State
     reason: str = ""
     started_at: str
-    seconds: float
+    seconds: NotNegative
     command: tuple[str, ...] = ()
     ranks: tuple[RankRecord, ...] = ()
     failures: tuple[RankFailure, ...] = ()

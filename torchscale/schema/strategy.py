@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -255,6 +256,7 @@ def strategy_options(strategy: StrategyBase) -> dict[str, OptionValue]:
     return options
 
 
+@lru_cache(maxsize=1024)
 def strategy_label(strategy: StrategyBase) -> str:
     """``fsdp``, or ``hybrid data=2 tensor=2`` with the options that differ from their defaults."""
     words = [f"{key}={str(value).lower()}" for key, value in strategy_options(strategy).items()]

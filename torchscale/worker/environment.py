@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from torchscale import __version__
+from torchscale.names import __version__
 from torchscale.schema.environment import DeviceInfo, Environment, Versions, relevant_variables
 
 _GIT_SECONDS = 5.0

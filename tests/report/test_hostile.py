@@ -1,0 +1,236 @@
+"""Results that were damaged or made up: the report is harmless and complete, and names what it left out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from tests.factories import experiment, experiment_file, machine
+from tests.report.test_bottlenecks import diagnosed_run
+from tests.report.test_html_in_browser import ARGUMENTS, CHROMIUM
+from tests.report.test_machine import record as record_of_any_kind
+from torchscale.errors import StoreError
+from torchscale.plan import make_plan
+from torchscale.reading import read_summary
+from torchscale.report.build import build_document
+from torchscale.report.comparison import Comparison, comparison_document
+from torchscale.report.export import summary_csv, summary_json
+from torchscale.report.html import render_html
+from torchscale.report.markdown import render_markdown
+from torchscale.report.pdf import render_pdf
+from torchscale.report.selection import detailed_cells
+from torchscale.schema.record import State
+from torchscale.schema.telemetry import GpuUse, Telemetry
+from torchscale.sources import load_source, read_details
+from torchscale.store import RunFolder
+
+SCRIPT = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\u2028{{7*7}}\x1b[31m"
+VALUES: tuple[Any, ...] = (
+    float("nan"),
+    float("inf"),
+    -1,
+    0,
+    1e308,
+    10**400,
+    None,
+    SCRIPT,
+    "x" * 1_000_000,
+    [],
+    {},
+    True,
+)
+
+
+KINDS = ("hardware", "collectives", "memory", "training")
+
+
+def write(path: Path, kinds: Sequence[str] = KINDS, **content: Any) -> RunFolder:
+    """One and two ranks with every signal, and every kind of cell of the machine."""
+    use = GpuUse(uuid="GPU-1", busy=0.9, energy_joules=5000.0, throttle_reasons=("heat",), throttled_share=0.5)
+    telemetry = Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,))
+    config = experiment(measure=list(kinds), **content)
+    folder = RunFolder.create(path, experiment_file(config, make_plan(config, machine(cores=2)).cells))
+    diagnosed = {one.planned.cell.id: one for one in diagnosed_run().cells}
+    for entry in folder.experiment.plan:
+        found = record_of_any_kind(entry.cell, telemetry)
+        if entry.cell.id in diagnosed:
+            found = diagnosed[entry.cell.id].launches[0].model_copy(update={"telemetry": telemetry})
+        directory = folder.begin_launch(entry.cell, 0)
+        (directory / "telemetry.jsonl").write_text('{"time": 1, "memory_used_bytes": 1}\n{"time": 2,')
+        folder.finish_launch(entry.cell, found)
+    return folder
+
+
+def places(content: Any, where: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every place in some JSON, of lists the first entry alone."""
+    if where:
+        yield where
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from places(value, (*where, key))
+    elif isinstance(content, list) and content:
+        yield from places(content[0], (*where, 0))
+
+
+def changed(content: Any, where: Sequence[str | int], value: Any) -> Any:
+    """A copy with one place changed; ``where`` leads there."""
+    head, *rest = where
+    if isinstance(content, dict):
+        return {**content, head: changed(content[head], rest, value) if rest else value}
+    first = changed(content[0], rest, value) if rest else value
+    return [first, *content[1:]]
+
+
+def without(content: Any, where: Sequence[str | int]) -> Any:
+    """The same without that place."""
+    head, *rest = where
+    if isinstance(content, dict):
+        if not rest:
+            return {key: item for key, item in content.items() if key != head}
+        return {**content, head: without(content[head], rest)}
+    return [without(content[0], rest), *content[1:]] if rest else content[1:]
+
+
+def report_of(folder: RunFolder) -> str:
+    """Every light form of the report, one after the other."""
+    summary = read_summary(folder.path)
+    details = read_details(folder.path, [one.cell for one in detailed_cells(summary)])
+    document = build_document(summary, details, price=2.0)
+    return "\n".join([render_html(document), render_markdown(document), summary_csv(summary), summary_json(summary)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return write(tmp_path_factory.mktemp("results") / "hostile")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_value_anywhere_in_a_record_breaks_the_summary(tmp_path: Path, kind: str) -> None:
+    """Each place of a record with each value: read, summarised and written out; the cell is there whatever happens."""
+    folder = write(tmp_path / "run", [kind], gpu_counts=[2])
+    (entry,) = folder.experiment.plan
+    path = folder.launch_directory(entry.cell, 0) / "record.json"
+    content = json.loads(path.read_bytes())
+    seen = set()
+    for where in places(content):
+        damaged = [changed(content, where, value) for value in VALUES if not isinstance(value, str) or len(value) < 999]
+        for one in [*damaged, without(content, where)]:
+            path.write_text(json.dumps(one))
+            summary = read_summary(folder.path)
+            (cell,) = summary.in_plan_order
+            if cell.state is State.OK or cell.state not in seen:
+                assert build_document(summary).sections, where
+                json.loads(summary_json(summary))
+                summary_csv(summary)
+            seen.add(cell.state)
+    assert {State.OK, State.INCOMPLETE} <= seen
+
+
+def test_what_is_left_out_is_named(folder: RunFolder) -> None:
+    entry = folder.experiment.plan[-1]
+    path = folder.launch_directory(entry.cell, 0) / "record.json"
+    original = path.read_bytes()
+    content = json.loads(original)
+    cases = {
+        "schema version 99; this torchscale reads up to 1": changed(content, ["schema_version"], 99),
+        "steps.seconds.p50": changed(content, ["steps", "seconds", "p50"], float("nan")),
+        "ranks.0.batches.0.seconds": changed(content, ["ranks", 0, "batches", 0, "seconds"], -3.0),
+        "unheard_of": {**content, "unheard_of": 1},
+        "cell_id": without(content, ["cell_id"]),
+    }
+    try:
+        for told, damaged in cases.items():
+            path.write_text(json.dumps(damaged))
+            summary = read_summary(folder.path)
+            assert any(told in problem and entry.cell.id in problem for problem in summary.problems), told
+            assert told in report_of(folder)
+        path.write_text(json.dumps(changed(content, ["ranks", 0, "batches", 0, "seconds"], 1e308)))
+        cell = read_summary(folder.path).cells[-1]
+        assert cell.state is State.INVALID
+        assert "contradicts itself" in cell.reason
+    finally:
+        path.write_bytes(original)
+
+
+def test_no_value_anywhere_in_the_experiment_does_harm(tmp_path: Path) -> None:
+    """What a run is about is either read as text, or refused with the place that is wrong."""
+    folder = write(tmp_path / "run", ["training"], gpu_counts=[1])
+    path = folder.path / "experiment.json"
+    content = json.loads(path.read_bytes())
+    read = 0
+    for where in places(content):
+        for value in VALUES:
+            path.write_text(json.dumps(changed(content, where, value)))
+            try:
+                summary = read_summary(folder.path)
+            except StoreError as error:
+                assert "experiment.json" in error.message
+                assert len(error.message) < 2_000
+                continue
+            read += 1
+            build_document(summary)
+    assert read > 100
+
+
+def scripted(path: Path) -> RunFolder:
+    """The same with a script in every text that is free."""
+    write(path)
+    for file in [path / "experiment.json", *path.glob("cells/*/launch-0/record.json")]:
+        content = json.loads(file.read_bytes())
+        kept = ("cell_id", "state", "plan", "config", "kind", "dtype", "operation", "stop_rule", "type")
+        for where in list(places(content)):
+            value: Any = content
+            for key in where:
+                value = value[key]
+            if isinstance(value, str) and not {*where} & {*kept}:
+                content = changed(content, where, SCRIPT if where[-1] != "topology" else SCRIPT * 20_000)
+        file.write_text(json.dumps(content))
+    return RunFolder.open(path)
+
+
+def watch(page: Page) -> list[str]:
+    """What the page says from now on: dialogs, the console, errors."""
+    said: list[str] = []
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    return said
+
+
+@pytest.mark.skipif(
+    not Path(CHROMIUM).exists() and not os.environ.get("CI"), reason=f"no {CHROMIUM}; `make test` installs it"
+)
+def test_scripts_in_every_text_run_nowhere(tmp_path: Path) -> None:
+    folder = scripted(tmp_path / "run")
+    summary = read_summary(folder.path)
+    assert summary.problems == (), "else the test would show nothing"
+    details = read_details(folder.path, [one.cell for one in detailed_cells(summary)])
+    document = build_document(summary, details)
+    assert render_pdf(document).startswith(b"%PDF")
+    side = load_source(str(folder.path)).model_copy(update={"name": SCRIPT})
+    from torchscale.analysis.comparison import compare
+    from torchscale.analysis.matching import differences
+
+    pair = compare(side, side.model_copy(update={"tool_version": SCRIPT * 2}))
+    names = (SCRIPT, SCRIPT)
+    found = tuple(differences([pair.reference, pair.other]))
+    compared = comparison_document(Comparison((pair,), found, names))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        for name, one in (("report", document), ("comparison", compared)):
+            path = tmp_path / f"{name}.html"
+            path.write_text(render_html(one))
+            page = browser.new_page()
+            said = watch(page)
+            page.goto(path.as_uri())
+            page.evaluate("dispatchEvent(new Event('beforeprint'))")
+            assert page.title() != "taken"
+            assert page.locator("img").count() == 0
+            assert said == []
+        browser.close()

@@ -3,7 +3,6 @@ several processes share them. A record is let go as soon as its cell is summaris
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
 import subprocess
@@ -16,30 +15,30 @@ from typing import IO
 
 from torchscale.analysis.results import AnySummary, RunSummary, assemble, summarize_any
 from torchscale.errors import StoreError
+from torchscale.garbage import no_collections
 from torchscale.schema.cell import Cell
-from torchscale.schema.run import Run
+from torchscale.schema.run import CellRun, Run
 from torchscale.store import RunFolder
 
 _CELLS_WORTH_A_PROCESS = 250
 _MAX_PROCESSES = 8
+_HEAD_START = 500
+"""Cells that are read while a helper starts."""
 _LIMIT_SECONDS = 600.0
-_Part = tuple[dict[str, AnySummary], list[str]]
-"""Summaries by cell id, and what could not be read."""
+_Part = tuple[dict[int, AnySummary], list[str]]
+"""Summaries by their cell's place in the plan, and what could not be read."""
 
 
+@no_collections()
 def read_summary(directory: Path) -> RunSummary:
     """Everything in a results directory, damaged files left out and named in ``problems``.
 
     Raises:
         StoreError: it is no results directory, or its ``experiment.json`` cannot be read.
     """
-    with no_collections():
-        return _read_summary(RunFolder.open(directory), directory)
-
-
-def _read_summary(folder: RunFolder, directory: Path) -> RunSummary:
-    trained = sum(isinstance(entry.cell, Cell) for entry in folder.experiment.plan)
-    count = min(_MAX_PROCESSES, os.cpu_count() or 1, 1 + trained // _CELLS_WORTH_A_PROCESS)
+    folder = RunFolder.open(directory)
+    beyond = max(0, len(_trained(folder)) - _HEAD_START)
+    count = min(_MAX_PROCESSES, os.cpu_count() or 1, 1 + beyond // _CELLS_WORTH_A_PROCESS)
     found, problems = _read_machine(folder)
     with _helpers(directory, count) as helpers:
         parts = [_read_share(folder, 0, count), *(_result_of(helper, output) for helper, output in helpers)]
@@ -47,47 +46,41 @@ def _read_summary(folder: RunFolder, directory: Path) -> RunSummary:
         found |= summaries
         problems += told
     experiment = folder.experiment
-    everything = [found[entry.cell.id] for entry in experiment.plan]
+    everything = [found[place] for place in range(len(experiment.plan))]
     return assemble(folder.path.resolve().name, experiment, everything, sorted(problems))
 
 
 def _read_machine(folder: RunFolder) -> _Part:
     """Cells that measured the machine: few, and judged beside each other."""
-    runs, problems = [], []
-    for entry in folder.experiment.plan:
+    runs: dict[int, CellRun] = {}
+    problems = []
+    for place, entry in enumerate(folder.experiment.plan):
         if not isinstance(entry.cell, Cell):
-            run, told = folder.load_cell(entry)
-            runs.append(run)
+            runs[place], told = folder.load_cell(entry)
             problems += told
-    known = Run(folder.path.name, folder.experiment, tuple(runs))
-    return {run.planned.cell.id: summarize_any(run, None, known) for run in runs}, problems
+    known = Run(folder.path.name, folder.experiment, tuple(runs.values()))
+    return {place: summarize_any(run, None, known) for place, run in runs.items()}, problems
+
+
+def _trained(folder: RunFolder) -> list[int]:
+    return [place for place, entry in enumerate(folder.experiment.plan) if isinstance(entry.cell, Cell)]
 
 
 def _read_share(folder: RunFolder, share: int, of: int) -> _Part:
-    """Every ``of``-th training cell from the ``share``-th on."""
+    """Every ``of``-th training cell from the ``share``-th on; the first share is larger by a head start."""
     repeats = folder.experiment.config.benchmark.repeats
-    found: dict[str, AnySummary] = {}
+    found: dict[int, AnySummary] = {}
     problems = []
-    trained = [entry for entry in folder.experiment.plan if isinstance(entry.cell, Cell)]
-    for entry in trained[share::of]:
-        run, told = folder.load_cell(entry)
-        found[entry.cell.id] = summarize_any(run, repeats)
+    trained = _trained(folder)
+    for place in [*(trained[:_HEAD_START] if share == 0 else ()), *trained[_HEAD_START:][share::of]]:
+        run, told = folder.load_cell(folder.experiment.plan[place])
+        found[place] = summarize_any(run, repeats)
         problems += told
     return found, problems
 
 
-@contextmanager
-def no_collections() -> Iterator[None]:
-    """Without the collector of cycles: there are next to none, and it would look through all cells again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
+_ONE_THREAD = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+"""Small series alone are worked on, and idle threads of the library spin for a while."""
 _Helper = tuple["subprocess.Popen[bytes]", IO[bytes]]
 
 
@@ -99,7 +92,8 @@ def _helpers(directory: Path, count: int) -> Iterator[Sequence[_Helper]]:
         for share in range(1, count):
             output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed below, with its process ended
             command = [sys.executable, "-m", "torchscale.reading", str(directory), str(share), str(count)]
-            started.append((subprocess.Popen(command, stdout=output, stdin=subprocess.DEVNULL), output))
+            process = subprocess.Popen(command, stdout=output, stdin=subprocess.DEVNULL, env=_ONE_THREAD)
+            started.append((process, output))
         yield started
     finally:
         for process, output in started:
@@ -124,7 +118,7 @@ def _result_of(process: subprocess.Popen[bytes], output: IO[bytes]) -> _Part:
 def _main(directory: str, share: str, of: str) -> None:
     with no_collections():
         part = _read_share(RunFolder.open(Path(directory)), int(share), int(of))
-    pickle.dump(part, sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
+        pickle.dump(part, sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 if __name__ == "__main__":

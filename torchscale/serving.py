@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from torchscale.errors import MachineError, TorchscaleError
+from torchscale.garbage import no_collections
 from torchscale.reading import read_summary
 from torchscale.report.build import build_document
 from torchscale.report.html import render_html
@@ -35,6 +36,7 @@ class LivePage:
         self._lock = threading.Lock()
         self._page: _Page | None = None
 
+    @no_collections()
     def html(self) -> bytes:
         """The page; built only where something has ended since the last one.
 

@@ -17,7 +17,7 @@ import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -243,7 +243,8 @@ class RunFolder:
         """One cell's launches and profile, and what could not be read of them; changes nothing."""
         problems: list[str] = []
         launches = []
-        for directory in self._launch_directories(planned.cell):
+        entries = _entries(self.path / "cells" / planned.cell.id)
+        for directory in _numbered(entries, _LAUNCH_NAME):
             try:
                 record = self._read_record(directory, planned.cell)
             except DamagedFileError as error:
@@ -252,7 +253,7 @@ class RunFolder:
             if record is not None:
                 launches.append(record)
         try:
-            profile = self._read_profile(planned.cell)
+            profile = self._read_profile(_numbered(entries, _PROFILE_NAME))
         except DamagedFileError as error:
             problems.append(str(error))
             profile = None
@@ -287,7 +288,7 @@ class RunFolder:
     def begin_profile(self, cell: AnyCell) -> Path:
         """A new, empty directory for a recording of a cell (writes)."""
         parent = self.path / "cells" / cell.id
-        number = max((index for index, _ in self._numbered(cell, _PROFILE_NAME)), default=-1) + 1
+        number = max((_number(one) for one in self._directories(cell, _PROFILE_NAME)), default=-1) + 1
         directory = parent / f"profile-{number}"
         try:
             directory.mkdir(parents=True)
@@ -299,7 +300,7 @@ class RunFolder:
 
     def has_profile(self, cell: AnyCell) -> bool:
         """Whether a recording of the cell was analysed."""
-        return any((path / "analysis.json").is_file() for _, path in self._numbered(cell, _PROFILE_NAME))
+        return any((path / "analysis.json").is_file() for path in self._directories(cell, _PROFILE_NAME))
 
     def set_aside(self, cell: AnyCell, launch: int, why: str) -> Path:
         """Move a launch to ``quarantine/<cell-id>-launch-K-<why>-<n>`` (writes); nothing is deleted."""
@@ -348,20 +349,16 @@ class RunFolder:
         return [
             entry
             for entry in self.experiment.plan
-            if entry.cell.id not in planned and (self._launch_directories(entry.cell) or self.has_profile(entry.cell))
+            if entry.cell.id not in planned
+            and (self._directories(entry.cell, _LAUNCH_NAME) or self.has_profile(entry.cell))
         ]
 
-    def _launch_directories(self, cell: AnyCell) -> list[Path]:
-        return [path for _, path in self._numbered(cell, _LAUNCH_NAME)]
+    def _directories(self, cell: AnyCell, name: re.Pattern[str]) -> list[Path]:
+        return _numbered(_entries(self.path / "cells" / cell.id), name)
 
-    def _numbered(self, cell: AnyCell, name: re.Pattern[str]) -> list[tuple[int, Path]]:
-        """Directories of a cell that are called so, by their number."""
-        entries = _entries(self.path / "cells" / cell.id)
-        return sorted((int(match[1]), entry) for entry in entries if (match := name.match(entry.name)) is not None)
-
-    def _read_profile(self, cell: AnyCell) -> ProfileAnalysis | None:
+    def _read_profile(self, directories: Sequence[Path]) -> ProfileAnalysis | None:
         """The last recording that was analysed."""
-        for _, directory in reversed(self._numbered(cell, _PROFILE_NAME)):
+        for directory in reversed(directories):
             if os.path.lexists(directory / "analysis.json"):
                 return read_model(self.path, directory / "analysis.json", ProfileAnalysis)
         return None
@@ -405,7 +402,7 @@ def read_model(root: Path, path: Path, model: type[M]) -> M:
     """
     where = path.relative_to(root.parent)
     try:
-        if not path.resolve().is_relative_to(root.resolve()):
+        if not os.path.realpath(path).startswith(f"{os.path.realpath(root)}{os.sep}"):
             raise DamagedFileError(f"{where}: a link that leads out of the results directory")
         if not path.is_file():
             raise DamagedFileError(f"{where}: not a regular file")  # reading a pipe would wait for ever
@@ -481,6 +478,15 @@ def _machine(file: ExperimentFile) -> dict[str, object]:
 
 def _differences(old: dict[str, object], new: dict[str, object]) -> list[str]:
     return [f"{key} ({old.get(key)} there, {new.get(key)} here)" for key in new if old.get(key) != new.get(key)]
+
+
+def _numbered(entries: Sequence[Path], name: re.Pattern[str]) -> list[Path]:
+    """Those that are called so, by their number."""
+    return sorted((entry for entry in entries if name.match(entry.name) is not None), key=_number)
+
+
+def _number(directory: Path) -> int:
+    return int(directory.name.rpartition("-")[2])
 
 
 def _entries(directory: Path) -> list[Path]:

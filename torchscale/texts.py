@@ -11,4 +11,6 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u2
 def printable(text: str) -> str:
     """``text`` with a replacement character for each one that controls a terminal or the direction of writing; line
     breaks and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text  # nearly all of them
     return _CONTROL.sub("\ufffd", text)

@@ -49,6 +49,13 @@ def test_every_field_is_part_of_the_id() -> None:
     assert len(ids | {CELL.id}) == len(changes) + 1
 
 
+def test_a_copy_with_other_fields_has_an_identity_of_its_own() -> None:
+    known = (CELL.id, CELL.series, CELL.setting)
+    copied = CELL.model_copy(update={"precision": "bf16"})
+    assert not {copied.id, copied.series, copied.setting} & set(known)
+    assert copied.id == Cell.model_validate(copied.model_dump()).id
+
+
 def test_a_series_is_equal_for_all_counts_and_nothing_else() -> None:
     assert CELL.model_copy(update={"world_size": 8}).series == CELL.series
     assert CELL.model_copy(update={"batch_size": 8}).series != CELL.series

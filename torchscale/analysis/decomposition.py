@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
 
-from torchscale.analysis.launches import batch_seconds, measured_steps
 from torchscale.schema.cell import Cell
 from torchscale.schema.record import LaunchRecord
 
@@ -70,12 +69,12 @@ def launch_parts(records: Sequence[LaunchRecord]) -> Parts | None:
                 data_wait=_mean(digest.data_wait, steps),
                 straggler_wait=_mean(digest.wait, steps) if digest.wait else 0.0,
                 transfer=_mean([digest.transfer], steps) if digest.transfer else 0.0,
-                step=sum(batch_seconds(record)) / measured_steps(record),
+                step=sum(record.batch_seconds) / record.measured_steps,
             )
         )
     if not found:
         return None
-    return Parts(**{name: statistics.fmean(getattr(parts, name) for parts in found) for name in vars(found[0])})
+    return Parts(**{name: statistics.fmean([getattr(parts, name) for parts in found]) for name in vars(found[0])})
 
 
 def decompose(cell: Cell, parts: Parts, base: Cell, base_parts: Parts) -> Decomposition:

@@ -3,6 +3,8 @@ limits in ``docs/diagnosis.md``."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from torchscale.analysis.rule import MIN_COMPARED, Rule
 from torchscale.analysis.rules_device import host_bound, host_sync, memory_pressure, pageable_copies, throttling
 from torchscale.analysis.rules_exchange import exposed_communication, slow_link, small_buckets, sync_variance
@@ -18,16 +20,21 @@ def diagnose(signals: Signals) -> Diagnosis:
     for rule in _RULES:
         missing = dict.fromkeys(_NAMES[need] for need in rule.needs if getattr(signals, need) is None)
         if missing:
-            abstentions.append(Abstention(kind=rule.kind, reason=f"not measured: {', '.join(missing)}"))
+            abstentions.append(_abstention(rule.kind, f"not measured: {', '.join(missing)}"))
             continue
         judgement = rule.judge(signals, tuple(findings))
         if isinstance(judgement, Finding):
             doubtful = not signals.trusted
             findings.append(judgement.model_copy(update={"confidence": Confidence.LOW}) if doubtful else judgement)
         elif isinstance(judgement, str):
-            abstentions.append(Abstention(kind=rule.kind, reason=judgement))
+            abstentions.append(_abstention(rule.kind, judgement))
     findings.sort(key=lambda finding: -finding.cost_percent)
     return Diagnosis(findings=tuple(findings), abstentions=tuple(abstentions))
+
+
+@lru_cache(maxsize=256)
+def _abstention(kind: FindingKind, reason: str) -> Abstention:
+    return Abstention(kind=kind, reason=reason)  # thousands of cells share a few
 
 
 _RULES = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchscale.analysis.collectives import collective_figures
 from torchscale.analysis.hardware import hardware_figures
-from torchscale.analysis.launches import measured_steps, samples_per_second
+from torchscale.analysis.launches import samples_per_second
 from torchscale.analysis.telemetry import joules
 from torchscale.schema.cell import DeviceKind
 from torchscale.schema.collectives import CollectivesCell
@@ -132,7 +132,7 @@ def _values(run: CellRun, record: LaunchRecord) -> dict[str, float | None]:
 
 def _training(record: LaunchRecord) -> dict[str, float | None]:
     peaks = [peak for rank in record.ranks if (peak := rank.memory.peak_bytes) is not None]
-    energy, steps = joules(record.telemetry), measured_steps(record)
+    energy, steps = joules(record.telemetry), record.measured_steps
     samples = steps * sum(rank.samples_per_step for rank in record.ranks)
     return {
         Metric.THROUGHPUT.value: samples_per_second(record),

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.flags import foreign_shares
-from torchscale.analysis.launches import batch_seconds, measured_steps
 from torchscale.analysis.signals import LinkProbe, Origin, Pauses, Signals, rare_long_steps
 from torchscale.schema.record import LaunchRecord, LinkSample, SignalDigest, StepSample
 
@@ -74,7 +73,7 @@ def launch_signals(record: LaunchRecord) -> Signals | None:
     if digest is None or not ranks:
         return None
     _check_form(digest, len(ranks))
-    steps = measured_steps(record)
+    steps = record.measured_steps
     beside = [rank.signals for rank in ranks]
     alone = [None if item is None or item.alone_seconds is None else item.alone_seconds for item in beside]
     first = beside[0]
@@ -88,7 +87,7 @@ def launch_signals(record: LaunchRecord) -> Signals | None:
     return Signals(
         origin=Origin.LAUNCH,
         ranks=tuple(rank.rank for rank in ranks),
-        step_seconds=sum(batch_seconds(record)) / steps,
+        step_seconds=sum(record.batch_seconds) / steps,
         steps=steps,
         own=np.array(digest.own),
         alone=None if any(item is None for item in alone) else tuple(np.array(item) for item in alone),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 _LARGEST = 1e30
 """Beyond FLOPs of the longest training and bytes of the largest cluster, in any unit of ours."""
+_HARMLESS = frozenset({type(None), str, bool})
+_NUMBERS = frozenset({float, int})
 
 
 def implausible(value: object) -> str | None:
@@ -13,27 +16,33 @@ def implausible(value: object) -> str | None:
 
     Looks into models, dataclasses and tuples; it runs over every cell of a large directory.
     """
-    found = _wrong(value)
+    found = _wrong((("", value),))
     if found is None:
         return None
     *names, number = found
-    return f"{'.'.join(names)} is {number}"
+    return f"{'.'.join(name for name in names if name)} is {number}"
 
 
-def _wrong(value: object) -> list[str] | None:
+def _wrong(named: Iterable[tuple[str, object]]) -> list[str] | None:
     """Names down to the number, and the number."""
-    kind = type(value)
-    if kind is float or kind is int:
-        fine = -_LARGEST < value < _LARGEST  # type: ignore[operator] # false for NaN
-        return None if fine else [f"{value:.4g}" if kind is float else "a huge whole number"]
-    if value is None or isinstance(value, str | bool | Enum):
-        return None
-    if isinstance(value, tuple):
-        if value and type(value[0]) in (float, int) and type(value[-1]) in (float, int):
-            return None if sum(map(abs, value)) < _LARGEST else [f"one of {len(value)} numbers", "too large"]
-        return next((wrong for item in value if (wrong := _wrong(item)) is not None), None)
-    for name, item in getattr(value, "__dict__", {}).items():
-        wrong = _wrong(item)
+    for name, value in named:
+        kind = type(value)
+        if kind in _HARMLESS:
+            continue
+        if kind in _NUMBERS:
+            if -_LARGEST < value < _LARGEST:  # type: ignore[operator] # false for NaN
+                continue
+            return [name, f"{value:.4g}" if kind is float else "a huge whole number"]
+        if isinstance(value, tuple):
+            if value and {type(value[0]), type(value[-1])} <= _NUMBERS:
+                if sum(map(abs, value)) < _LARGEST:
+                    continue
+                return [name, f"one of {len(value)} numbers", "too large"]
+            wrong = _wrong([("", item) for item in value])
+        elif isinstance(value, Enum):
+            continue
+        else:
+            wrong = _wrong(getattr(value, "__dict__", {}).items())
         if wrong is not None:
             return [name, *wrong]
     return None

@@ -26,7 +26,7 @@ from torchscale.analysis.diagnosis import diagnose
 from torchscale.analysis.facts import NO_FACTS, CellFacts, cell_facts
 from torchscale.analysis.flags import Flag, launch_flags
 from torchscale.analysis.launch_signals import launch_signals
-from torchscale.analysis.launches import batch_step_seconds, measured_steps, samples_per_second, startup_seconds
+from torchscale.analysis.launches import batch_step_seconds, samples_per_second, startup_seconds
 from torchscale.analysis.plausible import implausible
 from torchscale.analysis.roofline import Compute, StepTimes, compute_figures, find_peak
 from torchscale.analysis.scaling import Efficiency, efficiencies
@@ -334,9 +334,10 @@ def _counted_flops(everything: Sequence[AnySummary]) -> dict[str, FlopCount]:
 
 
 def _with_flops(summary: CellSummary, counted: Mapping[str, FlopCount]) -> CellSummary:
-    if summary.figures is None:
+    flops = counted.get(model_key(summary.cell)) if counted else None
+    if summary.figures is None or flops is None:
         return summary
-    return replace(summary, figures=replace(summary.figures, flops=counted.get(model_key(summary.cell))))
+    return replace(summary, figures=replace(summary.figures, flops=flops))
 
 
 def _compute(summary: CellSummary, measured: Sequence[HardwareSummary], declared: Hardware) -> Compute | None:
@@ -399,16 +400,16 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
     peaks = [peak for record in launches for rank in record.ranks if (peak := rank.memory.peak_bytes) is not None]
     tokens = first.ranks[0].tokens_per_step
     phases = _phases(launches)
-    totals = [(joules(record.telemetry), measured_steps(record)) for record in launches]
+    totals = [(joules(record.telemetry), record.measured_steps) for record in launches]
     energies = [total / steps for total, steps in totals if total is not None]
     energy = statistics.fmean(energies) if len(energies) == len(launches) else None
     return Figures(
         samples_per_second=rate,
         samples_per_second_per_device=rate / cell.world_size,
         tokens_per_second=None if tokens is None else rate * tokens / first.ranks[0].samples_per_step,
-        step_p50=statistics.fmean(digest.p50 for digest in digests),
-        step_p95=statistics.fmean(digest.p95 for digest in digests),
-        step_p99=statistics.fmean(digest.p99 for digest in digests),
+        step_p50=statistics.fmean([digest.p50 for digest in digests]),
+        step_p95=statistics.fmean([digest.p95 for digest in digests]),
+        step_p99=statistics.fmean([digest.p99 for digest in digests]),
         steps=digests[0],
         rank_p50=tuple(steps.seconds.p50 for steps in first.rank_steps),
         phases=phases,
@@ -418,10 +419,10 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
         peak_memory_bytes=max(peaks, default=None),
         launch_samples_per_second=rates,
         stop_rule=first.ranks[0].stop_rule,
-        measured_steps=measured_steps(first),
+        measured_steps=first.measured_steps,
         first_loss=first.ranks[0].first_loss,
         last_loss=first.ranks[0].last_loss,
-        startup_seconds=statistics.fmean(startup_seconds(record) for record in launches),
+        startup_seconds=statistics.fmean([startup_seconds(record) for record in launches]),
         parts=launch_parts(launches),
         bubble=bubble(cell, idle=phases.bubble, forward=phases.forward, backward=phases.backward),
         compile_seconds=_compile_seconds(launches),
@@ -446,10 +447,10 @@ def _phases(launches: Sequence[LaunchRecord]) -> Phases:
     syncs = [digest.mean_sync for digest in steps if digest.mean_sync is not None]
     bubbles = [digest.mean_bubble for digest in steps if digest.mean_bubble is not None]
     return Phases(
-        data_wait=statistics.fmean(digest.mean_data_wait for digest in steps),
-        forward=statistics.fmean(digest.mean_forward for digest in steps),
-        backward=statistics.fmean(digest.mean_backward for digest in steps),
-        optimizer=statistics.fmean(digest.mean_optimizer for digest in steps),
+        data_wait=statistics.fmean([digest.mean_data_wait for digest in steps]),
+        forward=statistics.fmean([digest.mean_forward for digest in steps]),
+        backward=statistics.fmean([digest.mean_backward for digest in steps]),
+        optimizer=statistics.fmean([digest.mean_optimizer for digest in steps]),
         sync=statistics.fmean(syncs) if len(syncs) == len(steps) else None,
         bubble=statistics.fmean(bubbles) if len(bubbles) == len(steps) else None,
     )

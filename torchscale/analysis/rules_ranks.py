@@ -36,11 +36,12 @@ def input_pipeline(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     means = data.mean(axis=1)
     advice = "give the loader more workers, prefetch and pin; keep decoding and augmentation off the training process"
     everyone = float(means.min())
-    if len(data) > 1 and signals.trusted and data.shape[1] >= MIN_SAMPLES and signals.steps >= MIN_COMPARED:
-        row = int(means.argmax())
+    row = int(means.argmax())
+    floor = max(OWN_EXCESS * signals.step_seconds, everyone)
+    enough = signals.trusted and data.shape[1] >= MIN_SAMPLES and signals.steps >= MIN_COMPARED
+    if len(data) > 1 and enough and means[row] > floor:  # it cannot exceed the others by more than all its waiting
         mean, half = mean_interval((data[row] - median_of_others(data, row)).tolist())
-        alone = mean > max(OWN_EXCESS * signals.step_seconds, everyone) and half is not None and mean - half > 0
-        if alone:
+        if mean > floor and half is not None and mean - half > 0:
             rank = signals.ranks[row]
             return Finding(
                 kind=FindingKind.INPUT_PIPELINE,
@@ -75,7 +76,10 @@ def straggler(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
         return refusal
     if own.shape[1] < MIN_SAMPLES:
         return "too few samples of each rank's own time"
-    row = int(np.argmax(own.mean(axis=1)))
+    means = own.mean(axis=1)
+    row, fastest = int(np.argmax(means)), float(own.min(axis=0).mean())
+    if means[row] - fastest < OWN_EXCESS * fastest:  # then it is even less above the median of the others
+        return None
     others = median_of_others(own, row)
     excess, typical = own[row] - others, float(np.mean(others))
     mean, half = mean_interval(excess.tolist())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import mul
 
 import numpy as np
 
@@ -41,20 +42,22 @@ def relative_half_width(values: Sequence[float], confidence: float = 0.95) -> fl
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None]:
     """Mean and the half-width of its t-interval; ``None`` for fewer than two values. Takes them as independent."""
-    series = np.asarray(values, dtype=float)
-    if len(series) < 2:
-        return float(series.mean()), None
-    quantile = student_t_quantile(0.5 + confidence / 2, len(series) - 1)
-    return float(series.mean()), quantile * float(series.std(ddof=1)) / math.sqrt(len(series))
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    quantile = student_t_quantile(0.5 + confidence / 2, len(values) - 1)
+    return mean, quantile * math.sqrt(variance / len(values))
 
 
 def lag1_autocorrelation(values: Sequence[float]) -> float | None:
     """Correlation of each value with the next; ``None`` for fewer than three values or a constant series."""
     if len(values) < 3:
         return None
-    series = np.asarray(values, dtype=float) - np.mean(values)
-    power = float(np.dot(series, series))
-    return float(np.dot(series[:-1], series[1:])) / power if power > 0 else None
+    mean = math.fsum(values) / len(values)
+    series = [value - mean for value in values]
+    power = math.fsum(map(mul, series, series))
+    return math.fsum(map(mul, series, series[1:])) / power if power > 0 else None
 
 
 def relative_drift(values: Sequence[float]) -> float | None:

@@ -12,6 +12,7 @@ import typer
 from torchscale.cli.output import note, result_console, status
 from torchscale.cli.rendering import render_document, write_rendered
 from torchscale.errors import UsageError
+from torchscale.garbage import no_collections
 
 if TYPE_CHECKING:
     from torchscale.analysis.results import RunSummary
@@ -119,6 +120,7 @@ def _check_price(price: float | None) -> None:
         raise UsageError(f"--cost {price:g}: expected a price above 0 of a device and hour, such as 2.50")
 
 
+@no_collections()
 def _write_reports(source: Path | None, formats: list[Format] | None, output: str | None, price: float | None) -> None:
     _check_price(price)
     chosen = list(dict.fromkeys(formats or [Format.HTML]))

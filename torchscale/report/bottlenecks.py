@@ -25,7 +25,7 @@ from torchscale.report.document import (
 )
 from torchscale.report.profile_words import RANK_HEADINGS, finding_text, not_judged, rank_shares, stall_line
 from torchscale.report.selection import MAX_PANELS
-from torchscale.report.words import batch_words, chart_name, device_noun, panel_title, panels, plural, setting_words
+from torchscale.report.words import batch_words, chart_name, device_noun, panel_title, panels, plural
 from torchscale.schema.finding import Confidence, Diagnosis, Finding
 from torchscale.schema.profile import ProfileAnalysis, RankBreakdown
 from torchscale.units import format_bytes, format_percent, format_seconds
@@ -117,7 +117,7 @@ def _lost_row(cell: CellSummary) -> tuple[Value, ...]:
     assert lost is not None  # noqa: S101 - only such cells come here; this tells the type checker
     return (
         Value(shortened(cell.cell.model)),
-        Value(setting_words(cell.cell)),
+        Value(cell.cell.setting),
         Value(_batch(cell), cell.cell.batch_size),
         Value(str(cell.cell.world_size), cell.cell.world_size),
         Value(format_seconds(lost.step), lost.step),
@@ -187,7 +187,7 @@ def _finding_row(cell: CellSummary, finding: Finding) -> tuple[Value, ...]:
     tone = Tone.CAUTION if cell.flags else _CONFIDENCE_TONE[finding.confidence]
     return (
         Value(shortened(cell.cell.model)),
-        Value(setting_words(cell.cell)),
+        Value(cell.cell.setting),
         Value(_batch(cell), cell.cell.batch_size),
         Value(str(cell.cell.world_size), cell.cell.world_size),
         cost if finding.cost_percent else Value("–", None, Tone.DIM),

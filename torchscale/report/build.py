@@ -37,7 +37,7 @@ from torchscale.report.over_time import Detail, over_time_section
 from torchscale.report.resources import memory_section, telemetry_section
 from torchscale.report.selection import selection_words
 from torchscale.report.verdict import key_figures, verdict
-from torchscale.report.words import device_names, device_noun, listed, plural, setting_words
+from torchscale.report.words import device_names, device_noun, listed, plural
 from torchscale.report.workloads import bubble_values, data_section
 from torchscale.schema.config import PRESETS, Experiment
 from torchscale.schema.printing import changed_content
@@ -106,8 +106,8 @@ def _scaling(summary: RunSummary) -> Section:
             Paragraph(f"Throughput of all devices together, {kinds}. Dashed: the smallest count's throughput times n.")
         )
         blocks.append(ChartGrid(tuple(throughput)))
-        if selection_words(summary):
-            blocks.append(Paragraph(selection_words(summary)))
+        if words := selection_words(summary):
+            blocks.append(Paragraph(words))
     if efficiency:
         blocks.append(
             Paragraph(
@@ -225,7 +225,7 @@ def _identity(summary: CellSummary) -> tuple[Value, ...]:
     batch = str(cell.batch_size) if cell.scaling == "weak" else f"{cell.batch_size} global"
     return (
         Value(shortened(cell.model)),
-        Value(setting_words(cell)),
+        Value(cell.setting),
         Value(batch, cell.batch_size),
         Value(str(cell.world_size), cell.world_size),
     )

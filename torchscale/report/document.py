@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from torchscale.texts import printable
 
@@ -40,8 +41,7 @@ def shortened(text: str, limit: int = MAX_TEXT) -> str:
     return printable(cut)
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """A table's entry: text for people, ``sort`` for ordering (numbers before text)."""
 
     text: str

@@ -9,6 +9,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from torchscale.garbage import no_collections
 from torchscale.report.chart_plotly import chart_json, script_json
 from torchscale.report.document import Bullets, ChartGrid, Document, Paragraph, Table, Tone, Value
 
@@ -18,6 +19,7 @@ _ROWS_AT_FIRST = 100
 _TONES = list(Tone)
 
 
+@no_collections()
 def render_html(document: Document, version: str | None = None) -> str:
     """The whole page; equal documents give equal bytes.
 

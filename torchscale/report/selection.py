@@ -35,11 +35,12 @@ def panel_count(summary: RunSummary) -> int:
 
 def selection_words(summary: RunSummary) -> str:
     """What of the panels and lines is left out; empty where nothing is."""
-    count = panel_count(summary)
+    found = panels(summary.measured)
+    count = len(found)
     said = (
         [f"Of {count} models and settings the {MAX_PANELS} that scale worst are drawn."] if count > MAX_PANELS else []
     )
-    if any(len(lines) > MAX_LINES for lines in panels(summary.measured).values()):
+    if any(len(lines) > MAX_LINES for lines in found.values()):
         said.append(f"Of more than {MAX_LINES} batch sizes, {MAX_LINES} from the smallest to the largest are drawn.")
     return " ".join([*said, *(["The tables hold every cell."] if said else [])])
 

@@ -10,7 +10,7 @@ from torchscale.catalog.models import model_title
 from torchscale.report.ceiling_words import ceiling_outcome
 from torchscale.report.document import KeyFigure, shortened
 from torchscale.report.profile_words import finding_text
-from torchscale.report.words import batch_words, device_names, device_noun, listed, panel_title, plural, setting_words
+from torchscale.report.words import batch_words, device_names, device_noun, listed, panel_title, plural
 from torchscale.schema.cell import Cell
 from torchscale.schema.record import State
 from torchscale.units import format_percent, format_rate
@@ -124,10 +124,10 @@ def _scaling_sentence(summary: RunSummary, model: str, cells: Sequence[CellSumma
     if len(found) > 1:
         best = next(cell for cell in cells if cell.efficiency is high)
         worst = next(cell for cell in cells if cell.efficiency is low)
-        several = len({setting_words(cell.cell) for cell in cells}) > 1
+        several = len({cell.cell.setting for cell in cells}) > 1
 
         def which(cell: Cell) -> str:
-            return f"{setting_words(cell)}, {batch_words(cell)}" if several else batch_words(cell)
+            return f"{cell.setting}, {batch_words(cell)}" if several else batch_words(cell)
 
         values = (
             f"between {format_percent(low.value, 0)} ({low.grade}, {which(worst.cell)}) and "

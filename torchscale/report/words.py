@@ -10,7 +10,6 @@ from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.document import shortened
 from torchscale.schema.cell import Cell
-from torchscale.schema.strategy import strategy_label
 
 _NAME_CHARACTERS = 80
 
@@ -39,15 +38,9 @@ def device_names(summary: RunSummary) -> str:
     return f"{shortened(environment.cpu)}, {plural(environment.cores, 'core')}"
 
 
-def setting_words(cell: Cell) -> str:
-    """What sets a cell apart besides model, batch and count: precision, strategy, switches."""
-    label = strategy_label(cell.strategy)
-    return " ".join([cell.precision, *([label] if label != "ddp" else []), *cell.settings])
-
-
 def panel_title(cell: Cell) -> str:
     """Model and settings: what one panel of charts is about."""
-    return f"{shortened(model_title(cell.model))}, {setting_words(cell)}"
+    return f"{shortened(model_title(cell.model))}, {cell.setting}"
 
 
 def batch_words(cell: Cell) -> str:

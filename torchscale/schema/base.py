@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+F = TypeVar("F", bound="Frozen")
 
 SCHEMA_VERSION = 1
 """Of everything in a run folder. A reader refuses a newer one and says so; it never guesses."""
@@ -14,6 +16,14 @@ class Frozen(BaseModel):
     """An immutable record. Unknown fields and non-finite numbers are errors: absence is ``None``, never NaN."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+    def __copy__(self: F) -> F:
+        """Without what cached properties remembered: ``model_copy`` changes fields after this, and an identity that
+        was computed from the old ones would stay."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 NotNegative = Annotated[float, Field(ge=0)]

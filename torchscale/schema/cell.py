@@ -22,7 +22,7 @@ from torchscale.schema.config import (
 )
 from torchscale.schema.degrees import Degrees
 from torchscale.schema.ident import content_hash, file_name
-from torchscale.schema.strategy import Strategy, strategy_options
+from torchscale.schema.strategy import Strategy, strategy_label, strategy_options
 
 DeviceKind = Literal["cuda", "cpu", "mps", "xpu"]
 """What a device request resolves to on a machine."""
@@ -127,6 +127,12 @@ class Cell(Frozen):
     def title(self) -> str:
         """The model as people call it."""
         return model_title(self.model)
+
+    @cached_property
+    def setting(self) -> str:
+        """What sets a cell apart besides model, batch and count, in words: precision, strategy, switches."""
+        label = strategy_label(self.strategy)
+        return " ".join([self.precision, *([label] if label != "ddp" else []), *self.settings])
 
     @property
     def settings(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import cached_property
 
 from pydantic import Field
 
@@ -422,3 +423,14 @@ class LaunchRecord(Frozen):
     memory: tuple[MemoryRank, ...] = ()
     nccl_log: NcclLog | None = None
     telemetry: Telemetry | None = None
+
+    @cached_property
+    def batch_seconds(self) -> tuple[float, ...]:
+        """Wall time of each batch for the group, the slowest rank's: ranks decide together when one ends."""
+        series = [[batch.seconds for batch in rank.batches] for rank in self.ranks]
+        return tuple(map(max, zip(*series, strict=False)))
+
+    @cached_property
+    def measured_steps(self) -> int:
+        """Steps of the measurement."""
+        return sum(batch.steps for batch in self.ranks[0].batches[: len(self.batch_seconds)])

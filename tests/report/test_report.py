@@ -161,7 +161,8 @@ def test_hostile_text_stays_text() -> None:
     document = build_document(summarize(hostile_run()))
     page = Page(render_html(document))
     scripts = [attributes for tag, attributes in page.tags if tag == "script"]
-    assert [attributes for attributes in scripts if attributes.get("type") != "application/json"] == [{}, {}]
+    others = [attributes for attributes in scripts if attributes.get("type") != "application/json"]
+    assert others == [{"type": "text/plain", "id": "plotly"}, {}]
     assert not [tag for tag, _ in page.tags if tag == "img"]
     assert "</script><script>alert(1)</script>" in page.text
     assert "\\<script\\>" in render_markdown(document)

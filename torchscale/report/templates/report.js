@@ -19,8 +19,15 @@
     plot.dataset.drawn = "";
   };
   const plots = [...document.querySelectorAll(".plot")];
-  if (window.Plotly) {
-    // Each chart is drawn when it comes near the window, and all of them before printing.
+  const library = document.getElementById("plotly");
+  const load = () => {
+    if (window.Plotly) return;
+    const script = document.createElement("script");
+    script.textContent = library.textContent;
+    document.head.append(script);
+  };
+  if (library) {
+    // Text and tables are there first; then the library is run, and each chart drawn when it comes near the window.
     const near = new IntersectionObserver((entries) => {
       for (const entry of entries) {
         if (entry.isIntersecting) {
@@ -29,8 +36,15 @@
         }
       }
     }, { rootMargin: "600px" });
-    plots.forEach((plot) => near.observe(plot));
-    addEventListener("beforeprint", () => plots.filter((plot) => plot.dataset.drawn === undefined).forEach(draw));
+    const whenIdle = window.requestIdleCallback ?? setTimeout;
+    addEventListener("load", () => whenIdle(() => {
+      load();
+      plots.forEach((plot) => near.observe(plot));
+    }));
+    addEventListener("beforeprint", () => {
+      load();
+      plots.filter((plot) => plot.dataset.drawn === undefined).forEach(draw);
+    });
     dark.addEventListener("change", () => plots.filter((plot) => plot.dataset.drawn !== undefined).forEach(draw));
   }
 

@@ -21,6 +21,15 @@ def format_bytes(count: float) -> str:
     return f"{_significant(value)} {_BINARY_PREFIXES[-1]}"
 
 
+def byte_unit(largest: float) -> tuple[str, int]:
+    """For an axis of bytes up to ``largest``: the unit's name, and its bytes."""
+    power = 0
+    while largest >= 1024 and power < len(_BINARY_PREFIXES) - 1:
+        largest /= 1024
+        power += 1
+    return _BINARY_PREFIXES[power], 1024**power
+
+
 def format_seconds(seconds: float) -> str:
     """A short time with its unit: ``220 ms``, ``1.45 s``, ``3 min 20 s``, ``2 h 05 min``."""
     if seconds < 0.9995e-3:  # what rounds to 1 of the next unit is shown in it
@@ -45,6 +54,12 @@ def format_rate(per_second: float) -> str:
 def format_percent(ratio: float, digits: int = 1) -> str:
     """``0.934`` → ``93.4 %``."""
     return f"{ratio * 100:.{digits}f} %"
+
+
+def format_change(ratio: float) -> str:
+    """``0.0123`` → ``+1.2 %``; what rounds to nothing is ``0.0 %``."""
+    percent = round(ratio * 100, 1)
+    return f"{percent:+.1f} %" if percent else "0.0 %"
 
 
 def parse_bytes(text: str) -> int:

@@ -112,8 +112,8 @@ def record(cell: AnyCell, telemetry: Telemetry) -> LaunchRecord:
     return launch_record(cell, ranks=ranks, telemetry=telemetry)
 
 
-@pytest.fixture(scope="module")
-def summary() -> RunSummary:
+def machine_summary() -> RunSummary:
+    """Every kind of cell, at 1 and 2 ranks; the memory of batch 16 could not be measured."""
     config = experiment(measure=["hardware", "collectives", "memory", "training"], batch_sizes=[8, 16])
     plan = make_plan(config, machine(cores=2)).cells
     use = GpuUse(
@@ -127,6 +127,11 @@ def summary() -> RunSummary:
             found = found.model_copy(update={"state": State.OOM, "reason": HOSTILE, "memory": ()})
         runs.append(CellRun(entry, (found,)))
     return summarize(Run("run", experiment_file(config, plan), tuple(runs)))
+
+
+@pytest.fixture(scope="module")
+def summary() -> RunSummary:
+    return machine_summary()
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +218,7 @@ def test_the_terminal_shows_them(summary: RunSummary, capsys: pytest.CaptureFixt
     print_memory(summary.memory, console)
     text = capsys.readouterr().out
     assert "hardware ceilings, n=2: fp32 200 GFLOP/s, copies 21.0 GB/s" in text
-    assert "memory of tiny ResNet, n=1: 10.0 MiB at its peak, predicted 10.0 % less" in text
+    assert "memory of tiny ResNet at batch 8, n=1: 10.0 MiB at its peak, predicted 10.0 % less" in text
     assert "120.0 %" in text
     assert "#wrong" in text
     assert "oom: memory-tiny-resnet-b16-n1" in text

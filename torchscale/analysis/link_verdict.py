@@ -40,12 +40,14 @@ class Cause:
 
 @dataclass(frozen=True)
 class LinkVerdict:
-    """What was reached of the ceiling. ``share`` is ``None`` where nothing can be said, and ``text`` says why."""
+    """What was reached of the ceiling. ``share`` is ``None`` where nothing can be said, and ``text`` says why; the
+    ceiling is there wherever it is known and bounds what was measured."""
 
     text: str
     share: float | None = None
     fits: bool | None = None
     causes: tuple[Cause, ...] = ()
+    ceiling: Ceiling | None = None
 
 
 @dataclass(frozen=True)
@@ -91,19 +93,21 @@ def judge_link(cell: CollectivesCell, figures: CollectiveFigures, machine: Machi
     if not fits and _still_rises(curve):
         return LinkVerdict(
             f"No verdict on the link: the bus bandwidth of {curve.operation} still rises at the largest size; measure "
-            "larger ones (--max-bytes)."
+            "larger ones (--max-bytes).",
+            ceiling=ceiling,
         )
     words = (
         f"{curve.operation} reaches {format_byte_rate(peak.busbw)} of bus bandwidth, {format_percent(share, 0)} of "
         f"what {ceiling.link} carries ({format_byte_rate(ceiling.bytes_per_second)} per direction)"
     )
     if fits:
-        return LinkVerdict(f"{words}: as expected.", share, True)
+        return LinkVerdict(f"{words}: as expected.", share, True, ceiling=ceiling)
     return LinkVerdict(
         f"{words}: below the {format_percent(ceiling.expected_share, 0)} that large messages should reach.",
         share,
         False,
         tuple(_causes(machine)),
+        ceiling,
     )
 
 

@@ -79,6 +79,7 @@ class Figures:
         samples_per_second_per_device: The same ÷ world size.
         tokens_per_second: Of the group; ``None`` where samples have no tokens.
         step_p50, step_p95, step_p99: Seconds of the group's step (per step the slowest rank); mean over launches.
+        step_maximum: The longest of all launches, in seconds.
         steps: Digest of the first launch's group steps.
         rank_p50: Median step of each rank, first launch.
         phases: Where a step goes.
@@ -107,6 +108,7 @@ class Figures:
     step_p50: float
     step_p95: float
     step_p99: float
+    step_maximum: float
     steps: Digest
     rank_p50: tuple[float, ...]
     phases: Phases
@@ -410,6 +412,7 @@ def _figures(cell: Cell, launches: Sequence[LaunchRecord]) -> Figures:
         step_p50=statistics.fmean([digest.p50 for digest in digests]),
         step_p95=statistics.fmean([digest.p95 for digest in digests]),
         step_p99=statistics.fmean([digest.p99 for digest in digests]),
+        step_maximum=max(digest.maximum for digest in digests),
         steps=digests[0],
         rank_p50=tuple(steps.seconds.p50 for steps in first.rank_steps),
         phases=phases,

@@ -89,7 +89,8 @@ def exposed_communication(signals: Signals, found: tuple[Finding, ...]) -> Judge
         evidence.append(f"{format_percent(signals.overlap, 0)} of communication is hidden under compute")
     if signals.bucket_bytes is not None:
         total = format_bytes(float(sum(signals.bucket_bytes)))
-        evidence.append(f"{total} of gradients in {len(signals.bucket_bytes)} buckets")
+        count = len(signals.bucket_bytes)
+        evidence.append(f"{total} of gradients in {count} bucket{'s' * (count != 1)}")
     return Finding(
         kind=FindingKind.EXPOSED_COMMUNICATION,
         cost_percent=percent(cost, signals),

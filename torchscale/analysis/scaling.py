@@ -37,6 +37,11 @@ class Efficiency:
             return "excellent"
         return "good" if self.value > GOOD else "low"
 
+    @property
+    def is_vague(self) -> bool:
+        """Whether the interval reaches further above the value than the value itself: it then says next to nothing."""
+        return self.interval is not None and self.interval[1] > 2 * self.value
+
 
 MeasuredCell = tuple[Cell, Sequence[float], Sequence[Flag]]
 """A cell, the throughput of each of its launches, its flags."""

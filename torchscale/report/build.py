@@ -37,7 +37,7 @@ from torchscale.report.over_time import Detail, over_time_section
 from torchscale.report.resources import memory_section, telemetry_section
 from torchscale.report.selection import selection_words
 from torchscale.report.verdict import key_figures, verdict
-from torchscale.report.words import device_names, device_noun, listed, plural
+from torchscale.report.words import device_names, device_noun, half_width_words, listed, plural
 from torchscale.report.workloads import bubble_values, data_section
 from torchscale.schema.config import PRESETS, Experiment
 from torchscale.schema.printing import changed_content
@@ -51,6 +51,8 @@ _STATE_TONE = {
     State.INCOMPLETE: Tone.CAUTION,
 }
 _GRADE_TONE = {"excellent": Tone.GOOD, "good": Tone.GOOD, "low": Tone.CAUTION}
+_REASON = 240
+"""Characters of a reason in a table; files have it whole."""
 _NOT_MEASURED = Value("–", None, Tone.DIM)
 
 
@@ -106,8 +108,9 @@ def _scaling(summary: RunSummary) -> Section:
             Paragraph(f"Throughput of all devices together, {kinds}. Dashed: the smallest count's throughput times n.")
         )
         blocks.append(ChartGrid(tuple(throughput)))
-        if words := selection_words(summary):
-            blocks.append(Paragraph(words))
+        said = [selection_words(summary), _vague_words(summary)]
+        if any(said):
+            blocks.append(Paragraph(" ".join(words for words in said if words)))
     if efficiency:
         blocks.append(
             Paragraph(
@@ -122,6 +125,16 @@ def _scaling(summary: RunSummary) -> Section:
     elif throughput:
         blocks.append(Paragraph("No efficiency: it needs two measured counts of the same model, batch and setting."))
     return Section("Scaling", "scaling", tuple(blocks))
+
+
+def _vague_words(summary: RunSummary) -> str:
+    widths = [cell.figures.run_half_width for cell in summary.measured if cell.figures is not None]
+    if not any(width is not None and width > 1 for width in widths):
+        return ""
+    return (
+        "Where launches differ so much that an interval is wider than its value, its line has none: more launches "
+        "(benchmark.repeats) or a quieter machine narrow it."
+    )
 
 
 def _step_times(summary: RunSummary) -> Section:
@@ -169,7 +182,7 @@ def _step_row(cell: CellSummary, *, piped: bool, compiled: bool) -> tuple[Value,
     figures = cell.figures
     assert figures is not None  # noqa: S101 - only measured cells come here; this tells the type checker
     phases = figures.phases
-    quantiles = (figures.step_p50, figures.step_p95, figures.step_p99, figures.steps.maximum)
+    quantiles = (figures.step_p50, figures.step_p95, figures.step_p99, figures.step_maximum)
     parts = (phases.data_wait, phases.forward, phases.backward, phases.sync, phases.optimizer)
     return (
         *_identity(cell),
@@ -189,7 +202,7 @@ def _cells(summary: RunSummary) -> Section:
         Column("±95 %", True),
         Column("efficiency", True),
         Column("peak memory", True),
-        Column("reason or warnings"),
+        Column("reason or warnings", prose=True),
     )
     table = Table("All cells", columns, tuple(_cell_row(cell) for cell in summary.cells), searchable=True)
     blocks: list[Block] = [table] if summary.cells else []
@@ -234,7 +247,7 @@ def _identity(summary: CellSummary) -> tuple[Value, ...]:
 def _cell_row(summary: CellSummary) -> tuple[Value, ...]:
     state = Value(summary.state.value, summary.state.value, _STATE_TONE.get(summary.state, Tone.BAD))
     warnings = ", ".join(flag.value for flag in summary.flags)
-    remark = Value(shortened(summary.reason or warnings), None, Tone.CAUTION if warnings else Tone.PLAIN)
+    remark = Value(shortened(summary.reason or warnings, _REASON), None, Tone.CAUTION if warnings else Tone.PLAIN)
     figures = summary.figures
     if figures is None:
         return (*_identity(summary), state, *[_NOT_MEASURED] * 6, remark)
@@ -245,7 +258,7 @@ def _cell_row(summary: CellSummary) -> tuple[Value, ...]:
         Value(format_rate(figures.samples_per_second), figures.samples_per_second),
         Value(format_rate(figures.samples_per_second_per_device), figures.samples_per_second_per_device),
         optional_value(figures.tokens_per_second, format_rate),
-        optional_value(half_width, format_percent),
+        optional_value(half_width, half_width_words),
         _efficiency_value(summary),
         optional_value(figures.peak_memory_bytes, format_bytes),
         remark,
@@ -259,7 +272,9 @@ def _efficiency_value(summary: CellSummary) -> Value:
     if efficiency.baseline_world_size == summary.cell.world_size:
         return Value("baseline", efficiency.value, Tone.DIM)
     text = format_percent(efficiency.value) + ("*" if efficiency.flags else "")
-    if efficiency.interval is not None:
+    if efficiency.is_vague:
+        text += " (± over 100 %)"
+    elif efficiency.interval is not None:
         low, high = (format_percent(end) for end in efficiency.interval)
         text += f" ({low} to {high})"
     return Value(text, efficiency.value, _GRADE_TONE[efficiency.grade])
@@ -305,13 +320,13 @@ def _nodes(summary: RunSummary) -> list[Block]:
         "Python": lambda node: node.python,
     }
     columns = (Column("host"), *(Column(name) for name in parts))
-    rows = tuple(
+    rows = dict.fromkeys(  # a machine that cells saw alike has one row
         (Value(shortened(node.hostname)), *(Value(shortened(words(node))) for words in parts.values()))
         for node in nodes
     )
     differing = [name for name, words in parts.items() if len({words(node) for node in nodes}) > 1]
     told = f"The machines differ in {listed(differing)}." if differing else "The machines do not differ in these."
-    return [Table("Machines", columns, rows), Paragraph(told)]
+    return [Table("Machines", columns, tuple(rows)), Paragraph(told)]
 
 
 def _method(summary: RunSummary) -> Section:

@@ -14,7 +14,7 @@ from torchscale.catalog.models import model_title
 from torchscale.report.ceiling_words import copy_words, fit_words, share_words
 from torchscale.schema.record import State
 from torchscale.schema.strategy import strategy_label
-from torchscale.units import format_byte_rate, format_bytes, format_flops, format_percent, format_seconds
+from torchscale.units import format_byte_rate, format_bytes, format_change, format_flops, format_percent, format_seconds
 
 _HEADINGS = ("size (B)", "count", "type", "time (µs)", "algbw (GB/s)", "busbw (GB/s)", "p95 (µs)", "spread", "#wrong")
 
@@ -104,7 +104,7 @@ def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
             _or_dash(parts.activations),
             format_bytes(rank.peak_bytes),
             *([_or_dash(rank.reserved_bytes)] if reserves else []),
-            "–" if error is None else f"{error:+.1%}".replace("%", " %"),
+            "–" if error is None else format_change(error),
         )
     if table.row_count:
         console.print("\n[bold]Memory of a device[/bold]\n")

@@ -147,7 +147,7 @@ def _layout(chart: Chart) -> Figure:
     if chart.log_x:
         layout["xaxis"] = _log_axis(chart.x_label, chart.x_ticks or log_ticks(x for s in chart.series for x in s.x))
     elif chart.x_ticks:
-        ticks = {"tickvals": chart.x_ticks, "range": [0, max(chart.x_ticks) * 1.08]}
+        ticks = {"tickvals": chart.x_ticks, "range": chart.x_range}
         layout["xaxis"] = {"title": {"text": _escape(chart.x_label)}, **ticks}
     if chart.log_y:
         layout["yaxis"] = _log_axis(chart.y_label, log_ticks(y for s in chart.series for y in s.y))

@@ -103,7 +103,7 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
         ticks = chart.x_ticks or log_ticks(x for series in chart.series for x in series.x)
         _make_log(axes.set_xscale, axes.set_xticks, ticks)
     elif chart.x_ticks:
-        axes.set_xlim(0, max(chart.x_ticks) * 1.08)
+        axes.set_xlim(*chart.x_range)
         axes.set_xticks(chart.x_ticks, [f"{tick:g}" for tick in chart.x_ticks])
     if chart.log_y:
         _make_log(axes.set_yscale, axes.set_yticks, log_ticks(y for series in chart.series for y in series.y))

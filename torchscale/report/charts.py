@@ -93,11 +93,11 @@ def _throughput(title: str, lines: Sequence[Sequence[CellSummary]], summary: Run
 
 
 def _interval(line: Sequence[CellSummary]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """From launch to launch where every cell of the line has one, else none."""
+    """From launch to launch where every cell of the line has one, and none is wider than what it is of."""
     low, high = [], []
     for cell in line:
         figures = cell.figures
-        if figures is None or figures.run_half_width is None:
+        if figures is None or figures.run_half_width is None or figures.run_half_width > 1:
             return (), ()
         low.append(figures.samples_per_second * (1 - figures.run_half_width))
         high.append(figures.samples_per_second * (1 + figures.run_half_width))
@@ -109,7 +109,7 @@ def _efficiency(title: str, lines: Sequence[Sequence[CellSummary]], summary: Run
     for line in lines:
         points = [(cell.cell.world_size, cell.efficiency) for cell in line if cell.efficiency]
         scaled = [found for count, found in points if found.baseline_world_size < count]
-        known = bool(scaled) and all(found.interval is not None for found in scaled)
+        known = bool(scaled) and all(found.interval is not None and not found.is_vague for found in scaled)
         ends = [found.interval or (found.value, found.value) for _, found in points]
         series.append(
             Series(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torchscale.analysis.ceilings import CollectivesSummary
 from torchscale.analysis.collectives import CollectiveFigures
 from torchscale.analysis.results import RunSummary
@@ -63,7 +65,7 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
         summary=f"Bus bandwidth against message size for {title}.",
         x_label="message size, bytes",
         y_label="bus bandwidth, GB/s",
-        series=tuple(lines[:_MAX_DISTINCT]),
+        series=(*lines[:_MAX_DISTINCT], *_ceiling_line(sweep, lines)),
         log_x=True,
         log_y=True,
     )
@@ -82,6 +84,16 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
     if sweep.place is not None and sweep.place.topology:
         blocks.append(Paragraph(shortened(sweep.place.topology, MAX_BLOCK), code=True))
     return blocks
+
+
+def _ceiling_line(sweep: CollectivesSummary, lines: Sequence[Series]) -> tuple[Series, ...]:
+    """What the link carries, over all sizes; nothing where that is not known."""
+    ceiling = None if sweep.verdict is None else sweep.verdict.ceiling
+    sizes = [x for line in lines for x in line.x]
+    if ceiling is None or not sizes:
+        return ()
+    level = ceiling.bytes_per_second / 1e9
+    return (Series(f"{ceiling.link}", (min(sizes), max(sizes)), (level, level), reference=True),)
 
 
 def _table(figures: CollectiveFigures, title: str) -> Table:

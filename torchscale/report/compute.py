@@ -23,7 +23,7 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.words import cell_words, panel_title
+from torchscale.report.words import cell_words, panel_title, plural
 from torchscale.units import format_byte_rate, format_flops, format_percent, format_rate
 
 _MAX_DISTINCT = 12
@@ -114,7 +114,8 @@ def compute_section(summary: RunSummary) -> Section:
     )
     rows = tuple(_compute_row(cell, compute) for cell, compute in cells)
     peaks = dict.fromkeys(
-        f"Peak of {cell.cell.precision}: {format_flops(compute.peak.flops_per_second)}, {compute.peak.source}."
+        f"Peak of {cell.cell.precision} at {plural(cell.cell.world_size, 'device')}: "
+        f"{format_flops(compute.peak.flops_per_second)}, {compute.peak.source}."
         for cell, compute in cells
         if compute.peak is not None
     )

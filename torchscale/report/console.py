@@ -12,7 +12,7 @@ from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.ceiling_words import ceiling_outcome
 from torchscale.report.profile_words import finding_text
-from torchscale.report.words import batch_words, panel_title
+from torchscale.report.words import batch_words, half_width_words, panel_title, plural
 from torchscale.schema.record import State
 from torchscale.schema.strategy import strategy_label
 from torchscale.units import format_bytes, format_percent, format_rate, format_seconds
@@ -51,8 +51,8 @@ def print_results(summary: RunSummary, console: Console) -> None:
 
 
 def _machine_lines(summary: RunSummary) -> list[str]:
-    """A line for each cell that measured the machine."""
-    shown = [one for one in summary.machine if one.state is not State.SKIPPED]
+    """A line for each cell that measured the machine; what failed is told with its reason below."""
+    shown = [one for one in summary.machine if one.state is State.OK]
     return [f"{one.cell.title}, n={one.cell.world_size}: {ceiling_outcome(one)}" for one in shown]
 
 
@@ -79,7 +79,14 @@ def _skipped_lines(summary: RunSummary) -> list[str]:
 
 def _failed_lines(summary: RunSummary) -> list[str]:
     fine = (State.OK, State.SKIPPED)
-    failed = [f"{one.state.value}: {one.cell.id}: {one.reason}" for one in summary.everything if one.state not in fine]
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for one in summary.everything:
+        if one.state not in fine:
+            reasons.setdefault((one.state.value, one.reason), []).append(one.cell.id)
+    failed = []
+    for (state, reason), cells in reasons.items():
+        more = f" and {plural(len(cells) - 1, 'other cell')}" if len(cells) > 1 else ""
+        failed.append(f"{state}: {cells[0]}{more}: {reason}")
     return failed + [f"left out: {problem}" for problem in summary.problems]
 
 
@@ -106,7 +113,7 @@ def _row(summary: CellSummary, *, with_mfu: bool) -> list[str]:
         *head,
         format_rate(figures.samples_per_second),
         format_seconds(figures.step_p50),
-        "–" if half_width is None else format_percent(half_width),
+        "–" if half_width is None else half_width_words(half_width),
         _efficiency(summary),
         "–" if figures.peak_memory_bytes is None else format_bytes(figures.peak_memory_bytes),
         *([_utilization(summary)] if with_mfu else []),

@@ -47,7 +47,7 @@ def _note(summary: RunSummary, price: float | None, *, energy: bool) -> str:
     parts = []
     if price is not None:
         noun = device_noun(summary, 1)
-        parts.append(f"At ${price:g} for each {noun} and hour, from measured throughput; start-up is not in it.")
+        parts.append(f"At ${price:.2f} for each {noun} and hour, from measured throughput; start-up is not in it.")
     if energy:
         parts.append("Energy is of the GPUs alone, over the measured steps: not of processors, fans and cooling.")
     else:

@@ -145,6 +145,12 @@ class Chart:
     log_y: bool = False
     lines: bool = True
 
+    @property
+    def x_range(self) -> tuple[float, float]:
+        """Of a linear axis with ``x_ticks``: from 0, with room for marks at either end."""
+        room = 0.08 * max(*self.x_ticks, 1.0)
+        return 0.0 if min(self.x_ticks) > 0 else -room, max(self.x_ticks) + room
+
 
 @dataclass(frozen=True)
 class Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.report.document import (
@@ -21,6 +22,7 @@ from torchscale.report.selection import MAX_LINES, MAX_PANELS, spread_out
 from torchscale.report.words import chart_name, device_noun, panel_title
 from torchscale.schema.cell import Cell
 from torchscale.schema.record import State
+from torchscale.units import byte_unit
 
 
 def frontier_section(summary: RunSummary) -> Section:
@@ -63,6 +65,9 @@ def _chart(title: str, cells: Sequence[CellSummary], summary: RunSummary, *, mem
         if failed and not memory:
             name = f"{count} {device_noun(summary, count)}: out of memory"
             series.append(Series(name, tuple(failed), (0.0,) * len(failed), marks=True))
+    unit, size = byte_unit(max((y for one in series for y in one.y), default=0.0))
+    if memory:
+        series = [replace(one, y=tuple(y / size for y in one.y)) for one in series]
     batches = sorted({x for one in series for x in one.x})
     if len(batches) < 2:
         return None
@@ -73,7 +78,7 @@ def _chart(title: str, cells: Sequence[CellSummary], summary: RunSummary, *, mem
         title=f"{title}: {what.lower()}",
         summary=f"{what} over batch sizes for {title}.",
         x_label=f"batch size {fixed}",
-        y_label="GiB" if memory else "samples/s",
+        y_label=unit if memory else "samples/s",
         series=tuple(series),
         x_ticks=tuple(spread_out(batches, 10)),
         log_x=True,
@@ -86,7 +91,7 @@ def _level(cell: CellSummary, memory: bool) -> float | None:
         return None
     if not memory:
         return figures.samples_per_second
-    return None if figures.peak_memory_bytes is None else figures.peak_memory_bytes / 2**30
+    return None if figures.peak_memory_bytes is None else float(figures.peak_memory_bytes)
 
 
 def _edge_table(summary: RunSummary) -> Table | None:

@@ -21,7 +21,7 @@ from torchscale.report.document import (
 )
 from torchscale.report.words import cell_words
 from torchscale.schema.telemetry import GpuUse
-from torchscale.units import format_byte_rate, format_bytes, format_percent, format_rate
+from torchscale.units import byte_unit, format_byte_rate, format_bytes, format_change, format_percent, format_rate
 
 _MAX_BARS = 12
 
@@ -51,16 +51,17 @@ def _memory_chart(measured: Sequence[MemorySummary]) -> StackedChart:
         assert rank is not None  # noqa: S101 - only measured ones come here
         told = (rank.parts.parameters, rank.parts.gradients, rank.parts.optimizer_states, rank.parts.activations or 0)
         for values, count in zip(parts, (*told, max(0, rank.peak_bytes - sum(told))), strict=True):
-            values.append(count / 2**20)
+            values.append(count)
+    unit, size = byte_unit(max(map(sum, zip(*parts, strict=True)), default=0.0))
     return StackedChart(
         name="memory-parts",
         title="Memory of a device by part",
         summary="Tensor bytes of each cell by part, and what of the allocator's peak is none of them.",
         x_label="cell",
-        y_label="MiB",
+        y_label=unit,
         bars=tuple(f"{number}" for number in range(1, len(measured) + 1)),
         parts=tuple(
-            Part(name, tuple(values), None if number == len(names) - 1 else number)
+            Part(name, tuple(value / size for value in values), None if number == len(names) - 1 else number)
             for number, (name, values) in enumerate(zip(names, parts, strict=True))
         ),
     )
@@ -91,7 +92,7 @@ def _memory_table(measured: Sequence[MemorySummary]) -> Table:
                 Value(str(number), number),
                 Value(cell_words(one.cell.training)),
                 *(optional_value(count, format_bytes) for count in counts),
-                optional_value(error, lambda share: f"{share:+.1%}".replace("%", " %")),
+                optional_value(error, format_change),
             )
         )
     return Table("Memory by part", columns, tuple(rows))

@@ -10,6 +10,7 @@ from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.document import shortened
 from torchscale.schema.cell import Cell
+from torchscale.units import format_percent
 
 _NAME_CHARACTERS = 80
 
@@ -65,6 +66,11 @@ def plural(count: int, noun: str) -> str:
     """``1 cell``, ``2 cells``, ``2 launches``."""
     ending = "" if count == 1 else "es" if noun.endswith(("ch", "s")) else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def half_width_words(share: float) -> str:
+    """``1.2 %``; beyond the value itself its size says nothing more."""
+    return format_percent(share) if share <= 1 else "> 100 %"
 
 
 def listed(items: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ class MemoryCell(Frozen):
     @property
     def title(self) -> str:
         """For people."""
-        return f"memory of {self.training.title}"
+        return f"memory of {self.training.title} at batch {self.training.batch_size}"
 
     @property
     def settings(self) -> tuple[str, ...]:

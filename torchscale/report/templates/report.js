@@ -59,7 +59,8 @@
       element: () => element,
     }));
   const rowsOfData = (table, data) => {
-    const numeric = [...table.tHead.rows[0].cells].map((heading) => heading.classList.contains("number"));
+    const headings = [...table.tHead.rows[0].cells];
+    const numeric = headings.map((heading) => heading.classList.contains("number"));
     return JSON.parse(data.textContent).map((values) => {
       const parts = values.map((value) => (Array.isArray(value) ? value : [value]));
       const cells = parts.map(([text]) => text);
@@ -70,6 +71,7 @@
           const cell = row.insertCell();
           cell.textContent = text;
           cell.className = TONES[tone ?? 0] + (numeric[column] ? " number" : "");
+          cell.dataset.label = headings[column].textContent;
         });
         return row;
       };

@@ -17,12 +17,13 @@ from torchscale.analysis.results import AnySummary, RunSummary, assemble, summar
 from torchscale.errors import StoreError
 from torchscale.garbage import no_collections
 from torchscale.schema.cell import Cell
+from torchscale.schema.experiment import ExperimentFile
 from torchscale.schema.run import CellRun, Run
 from torchscale.store import RunFolder
 
 _CELLS_WORTH_A_PROCESS = 250
 _MAX_PROCESSES = 8
-_HEAD_START = 500
+_HEAD_START = 900
 """Cells that are read while a helper starts."""
 _LIMIT_SECONDS = 600.0
 _Part = tuple[dict[int, AnySummary], list[str]]
@@ -39,13 +40,18 @@ def read_summary(directory: Path) -> RunSummary:
     folder = RunFolder.open(directory)
     beyond = max(0, len(_trained(folder)) - _HEAD_START)
     count = min(_MAX_PROCESSES, os.cpu_count() or 1, 1 + beyond // _CELLS_WORTH_A_PROCESS)
+    experiment = folder.experiment
     found, problems = _read_machine(folder)
-    with _helpers(directory, count) as helpers:
-        parts = [_read_share(folder, 0, count), *(_result_of(helper, output) for helper, output in helpers)]
+    starts = range(_HEAD_START + 1, _HEAD_START + count)
+    with _helpers(directory, starts, count) as helpers:
+        parts = [_read_cells(folder, slice(_HEAD_START)), _read_cells(folder, slice(_HEAD_START, None, count))]
+        for start, helper, output in helpers:
+            plan, part = _result_of(helper, output)
+            # A sweep may have joined the run since: then places are no longer the same.
+            parts.append(part if plan == _fingerprint(experiment) else _read_cells(folder, slice(start, None, count)))
     for summaries, told in parts:
         found |= summaries
         problems += told
-    experiment = folder.experiment
     everything = [found[place] for place in range(len(experiment.plan))]
     return assemble(folder.path.resolve().name, experiment, everything, sorted(problems))
 
@@ -66,13 +72,17 @@ def _trained(folder: RunFolder) -> list[int]:
     return [place for place, entry in enumerate(folder.experiment.plan) if isinstance(entry.cell, Cell)]
 
 
-def _read_share(folder: RunFolder, share: int, of: int) -> _Part:
-    """Every ``of``-th training cell from the ``share``-th on; the first share is larger by a head start."""
+def _fingerprint(experiment: ExperimentFile) -> tuple[str, int]:
+    """Differs for plans that hold other cells, or as many in another order."""
+    return experiment.plan_hash, len(experiment.plan)
+
+
+def _read_cells(folder: RunFolder, share: slice) -> _Part:
+    """These of the training cells."""
     repeats = folder.experiment.config.benchmark.repeats
     found: dict[int, AnySummary] = {}
     problems = []
-    trained = _trained(folder)
-    for place in [*(trained[:_HEAD_START] if share == 0 else ()), *trained[_HEAD_START:][share::of]]:
+    for place in _trained(folder)[share]:
         run, told = folder.load_cell(folder.experiment.plan[place])
         found[place] = summarize_any(run, repeats)
         problems += told
@@ -81,29 +91,31 @@ def _read_share(folder: RunFolder, share: int, of: int) -> _Part:
 
 _ONE_THREAD = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
 """Small series alone are worked on, and idle threads of the library spin for a while."""
-_Helper = tuple["subprocess.Popen[bytes]", IO[bytes]]
+_Helper = tuple[int, "subprocess.Popen[bytes]", IO[bytes]]
+"""Which training cell it starts at, the process, what it writes."""
 
 
 @contextmanager
-def _helpers(directory: Path, count: int) -> Iterator[Sequence[_Helper]]:
-    """Processes for all shares but the first; none is left behind."""
+def _helpers(directory: Path, starts: Sequence[int], step: int) -> Iterator[Sequence[_Helper]]:
+    """A process for every ``step``-th training cell from each of ``starts``; none is left behind."""
     started: list[_Helper] = []
     try:
-        for share in range(1, count):
+        for start in starts:
             output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed below, with its process ended
-            command = [sys.executable, "-m", "torchscale.reading", str(directory), str(share), str(count)]
+            command = [sys.executable, "-m", "torchscale.reading", str(directory), str(start), str(step)]
             process = subprocess.Popen(command, stdout=output, stdin=subprocess.DEVNULL, env=_ONE_THREAD)
-            started.append((process, output))
+            started.append((start, process, output))
         yield started
     finally:
-        for process, output in started:
+        for _, process, output in started:
             if process.poll() is None:
                 process.kill()
                 process.wait()
             output.close()
 
 
-def _result_of(process: subprocess.Popen[bytes], output: IO[bytes]) -> _Part:
+def _result_of(process: subprocess.Popen[bytes], output: IO[bytes]) -> tuple[tuple[str, int], _Part]:
+    """The plan that it saw, and what it found."""
     try:
         code = process.wait(timeout=_LIMIT_SECONDS)
     except subprocess.TimeoutExpired as error:
@@ -111,14 +123,15 @@ def _result_of(process: subprocess.Popen[bytes], output: IO[bytes]) -> _Part:
     if code != 0:
         raise StoreError(f"a process that read a share of the results ended with {code}")
     output.seek(0)
-    part: _Part = pickle.load(output)  # noqa: S301 - written by a process of our own a moment ago
-    return part
+    found: tuple[tuple[str, int], _Part] = pickle.load(output)  # noqa: S301 - of our own process, a moment ago
+    return found
 
 
-def _main(directory: str, share: str, of: str) -> None:
+def _main(directory: str, start: str, step: str) -> None:
     with no_collections():
-        part = _read_share(RunFolder.open(Path(directory)), int(share), int(of))
-        pickle.dump(part, sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
+        folder = RunFolder.open(Path(directory))
+        part = _read_cells(folder, slice(int(start), None, int(step)))
+        pickle.dump((_fingerprint(folder.experiment), part), sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 if __name__ == "__main__":

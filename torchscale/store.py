@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -400,24 +402,28 @@ def read_model(root: Path, path: Path, model: type[M]) -> M:
     Raises:
         DamagedFileError: it leads outside, is too large, is not JSON, is of a newer version or breaks the schema.
     """
-    where = path.relative_to(root.parent)
+
+    def damaged(why: str) -> DamagedFileError:
+        return DamagedFileError(f"{path.relative_to(root.parent)}: {why}")
+
     try:
-        if not os.path.realpath(path).startswith(f"{os.path.realpath(root)}{os.sep}"):
-            raise DamagedFileError(f"{where}: a link that leads out of the results directory")
-        if not path.is_file():
-            raise DamagedFileError(f"{where}: not a regular file")  # reading a pipe would wait for ever
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise DamagedFileError(f"{where}: larger than {_MAX_JSON_BYTES >> 20} MiB")
+        if _leads_out(root, path):
+            raise damaged("a link that leads out of the results directory")
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode):
+            raise damaged("not a regular file")  # reading a pipe would wait for ever
+        if facts.st_size > _MAX_JSON_BYTES:
+            raise damaged(f"larger than {_MAX_JSON_BYTES >> 20} MiB")
         text = path.read_bytes()
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
-        raise DamagedFileError(f"{where}: {getattr(error, 'strerror', None) or error}") from error
+        raise damaged(getattr(error, "strerror", None) or str(error)) from error
     try:
         found = model.model_validate_json(text)
     except ValidationError as error:
-        raise DamagedFileError(f"{where}: {_explain(text, error)}") from error
+        raise damaged(_explain(text, error)) from error
     version = getattr(found, "schema_version", SCHEMA_VERSION)
     if version > SCHEMA_VERSION:  # the form fits; what it means may not
-        raise DamagedFileError(f"{where}: {_newer(version)}")
+        raise damaged(_newer(version))
     return found
 
 
@@ -474,6 +480,15 @@ def _machine(file: ExperimentFile) -> dict[str, object]:
         "CUDA": environment.versions.cuda,
         "NCCL": environment.versions.nccl,
     }
+
+
+def _leads_out(root: Path, path: Path) -> bool:
+    """Whether a link on the way from ``root`` to ``path`` leads out of ``root``; links are looked for first, since
+    there are nearly never any."""
+    inside = itertools.takewhile(lambda one: one != root, (path, *path.parents))
+    if not any(map(os.path.islink, inside)):
+        return False
+    return not path.resolve().is_relative_to(root.resolve())
 
 
 def _differences(old: dict[str, object], new: dict[str, object]) -> list[str]:

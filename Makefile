@@ -47,7 +47,7 @@ unit: $(VENV)/.installed-dev
 	$(BIN)/pytest -m quiet
 
 # The long measurements behind the figures in docs/tested-on.md; hours, on a quiet machine.
-campaign: install
+campaign: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/fidelity.py --processes 10
 	$(BIN)/python benchmarks/fidelity.py --model resnet18 --image-size 64 --batch-size 8
 	$(BIN)/python benchmarks/fidelity.py --launches --pairs 20
@@ -61,6 +61,8 @@ campaign: install
 	$(BIN)/python benchmarks/signals.py --processes 10
 	$(BIN)/python benchmarks/diagnosis.py
 	$(BIN)/python benchmarks/trace_analysis.py
+	PYTHONPATH=. $(BIN)/python benchmarks/comparison.py
+	PYTHONPATH=. $(BIN)/python benchmarks/large_report.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

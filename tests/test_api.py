@@ -134,3 +134,11 @@ def test_importing_it_loads_neither_torch_nor_pandas() -> None:
         "assert not {'torch', 'pandas', 'plotly', 'matplotlib'} & set(sys.modules), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_what_no_launch_measured_is_a_number_that_is_missing(runs: torchscale.Results) -> None:
+    once = runs.cells[runs.cells["run"] == "two"]
+    assert once["efficiency_low"].isna().all()
+    alone = torchscale.load_results(runs.directories["two"]).cells
+    assert alone["efficiency_low"].dtype == float
+    assert (alone["efficiency"] - alone["efficiency_low"]).isna().all()

@@ -263,9 +263,13 @@ def _more(cell: CellSummary) -> dict[str, object]:
 
 
 def _frame(rows: Iterator[dict[str, object]] | Sequence[dict[str, object]], names: Sequence[str] = ()) -> pd.DataFrame:
-    """``names`` are the columns where there is no row."""
+    """``names`` are the columns where there is no row. Numbers stay numbers where some, or all, were not measured."""
     import pandas as pd  # noqa: PLC0415 - 0.4 s, and only frames need it
 
     found = list(rows)
     frame: pd.DataFrame = pd.DataFrame(found) if found else pd.DataFrame(columns=list(names))
+    for name in frame.columns[[kind.kind == "O" for kind in frame.dtypes]]:
+        known = frame[name].dropna()
+        if all(type(value) in (int, float) for value in known):
+            frame[name] = pd.to_numeric(frame[name])
     return frame

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -48,13 +51,15 @@ def test_version_and_help(tmp_path: Path) -> None:
     assert torchscale(tmp_path, "--version").stdout == f"torchscale {__version__}\n"
     done = torchscale(tmp_path, "--help")
     assert done.returncode == 0
-    for command in ("validate", "benchmark", "report", "init", "config", "list"):
+    for command in ("validate", "benchmark", "report", "compare", "baseline", "init", "config", "list"):
         assert command in done.stdout
 
 
-@pytest.mark.parametrize("command", ["validate", "benchmark", "report", "init", "list"])
+@pytest.mark.parametrize(
+    "command", ["validate", "benchmark", "report", "report serve", "compare", "baseline save", "init", "list"]
+)
 def test_every_command_has_help_with_an_example(tmp_path: Path, command: str) -> None:
-    done = torchscale(tmp_path, command, "--help")
+    done = torchscale(tmp_path, *command.split(), "--help")
     assert done.returncode == 0
     assert "Example" in done.stdout
     assert f"torchscale {command}" in done.stdout
@@ -178,3 +183,47 @@ def test_requiring_cuda_where_there_is_none(tmp_path: Path) -> None:
     done = torchscale(tmp_path, "validate", "--require", "cuda")
     assert done.returncode == 3
     assert "Not fit" in done.stdout
+
+
+def test_a_price_puts_costs_into_the_report(tmp_path: Path, run_folder: Path) -> None:
+    """80 samples a second for $3.60 an hour are 80,000 for a dollar."""
+    source = ("report", "--source", str(run_folder), "-f", "md", "-o", "-")
+    assert "samples/$" not in torchscale(tmp_path, *source).stdout
+    assert "| 80,000 |" in torchscale(tmp_path, *source, "--cost", "3.60").stdout
+    for price in ("0", "-1", "nan", "inf"):
+        done = torchscale(tmp_path, *source, "--cost", price)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "expected a price above 0" in done.stderr
+
+
+def test_serving_tells_its_address_and_ends_with_ctrl_c(tmp_path: Path, run_folder: Path) -> None:
+    command = [sys.executable, "-m", "torchscale", "report", "serve", "--source", str(run_folder), "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            said = server.stderr.readline()
+            address = re.search(r"http://127\.0\.0\.1:\d+/", said)
+            assert address is not None, said
+            with urllib.request.urlopen(address[0], timeout=60) as response:  # noqa: S310 - matched above
+                assert b"2 of 2 planned cells were measured" in response.read()
+            server.send_signal(signal.SIGINT)
+            assert server.wait(30) == 130, "interrupted, like every command"
+            assert server.stderr.read() == ""
+        finally:
+            server.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--source", "nowhere"), "nowhere"),
+        (("--cost", "0"), "expected a price above 0"),
+        (("--port", "70000"), "less than or equal to 65535"),
+        (("--host", "no.such.host.invalid", "--port", "0"), "cannot listen on no.such.host.invalid"),
+    ],
+)
+def test_what_cannot_be_served_is_told(tmp_path: Path, run_folder: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = torchscale(tmp_path, "report", "serve", *arguments)
+    assert done.returncode in (2, 3)
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

@@ -18,7 +18,7 @@ METRIC_WORDS = {
     Metric.STEP_P95: "step p95",
     Metric.MEMORY: "peak memory",
     Metric.ENERGY: "samples/joule",
-    Metric.COST: "samples per unit of money",
+    Metric.COST: "samples/$",
     Metric.BUSBW: "bus bandwidth",
     Metric.COMPUTE: "matrix products",
     Metric.COPY: "copies",

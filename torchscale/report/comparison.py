@@ -36,11 +36,13 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
+from torchscale.report.selection import spread_out
 from torchscale.report.words import chart_name, plural
 from torchscale.schema.results import Metric
 from torchscale.units import format_percent
 
 _MAX_POINTS = 60
+_MAX_TICKS = 10
 _TONES = {Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD, Verdict.SAME: Tone.PLAIN}
 
 
@@ -211,6 +213,7 @@ def _charts(comparison: Comparison) -> list[Chart]:
                 x_label="cells, from lowest to highest",
                 y_label="change, %",
                 series=tuple(series),
+                x_ticks=tuple(spread_out(places, _MAX_TICKS)),
                 y_from_zero=False,
                 lines=False,
             )
@@ -312,7 +315,7 @@ def _method_section(comparison: Comparison) -> Section:
     ]
     if comparison.prices:
         prices = ", ".join(
-            f"{shortened(name)} {price:g}" for name, price in zip(comparison.names, comparison.prices, strict=True)
+            f"{shortened(name)} ${price:.2f}" for name, price in zip(comparison.names, comparison.prices, strict=True)
         )
         items.append(f"Prices of a device and hour: {prices}.")
     return Section("Method and caveats", "method", (Bullets(tuple(items)),))

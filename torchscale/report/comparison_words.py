@@ -10,7 +10,7 @@ from torchscale.report.document import shortened
 from torchscale.report.words import cell_words, listed, plural
 from torchscale.schema.cell import Cell
 from torchscale.schema.results import Metric, ResultCell
-from torchscale.units import format_byte_rate, format_bytes, format_flops, format_percent, format_rate, format_seconds
+from torchscale.units import format_byte_rate, format_bytes, format_change, format_flops, format_rate, format_seconds
 
 _MAX_NAMED = 3
 METRIC_WORDS = {
@@ -44,20 +44,15 @@ def metric_words(change: Change) -> str:
 
 def change_words(ratio: LogRatio) -> str:
     """``+1.3 %``."""
-    return signed_percent(ratio.value - 1)
+    return format_change(ratio.value - 1)
 
 
 def interval_words(ratio: LogRatio) -> str:
     """``-0.4 to +2.9 %``; a dash where nothing is known of the spread."""
     if ratio.interval is None:
         return "–"
-    low, high = (signed_percent(end - 1) for end in ratio.interval)
+    low, high = (format_change(end - 1) for end in ratio.interval)
     return f"{low.removesuffix(' %')} to {high}"
-
-
-def signed_percent(share: float) -> str:
-    """``0.013`` → ``+1.3 %``."""
-    return ("" if share < 0 else "+") + format_percent(share)
 
 
 def result_words(cell: ResultCell) -> str:

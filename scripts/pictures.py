@@ -95,6 +95,7 @@ def photograph(page: Path) -> None:
         view = browser.new_page(viewport={"width": 1280, "height": 1150})
         view.goto(page.as_uri())
         view.wait_for_selector(".plot .main-svg")
+        view.evaluate("dispatchEvent(new Event('beforeprint'))")  # draws what is not near the window yet
         view.screenshot(path=str(PICTURES / "report.png"))
         view.locator("section[aria-labelledby=lost] .charts").screenshot(path=str(PICTURES / "lost.png"))
         browser.close()

@@ -125,6 +125,17 @@ def test_a_rank_that_was_slow_for_a_while_is_no_straggler() -> None:
     assert "not steadily" in why_not(replace(signals, own=own, wait=waits), FindingKind.STRAGGLER)
 
 
+def test_what_rare_long_steps_explain_is_no_straggler() -> None:
+    pauses = Pauses((1, 5, 0, 0), 0.009, 0.0)
+    assert FindingKind.STRAGGLER in found(slow(1, 0.01))
+    assert FindingKind.STRAGGLER not in found(slow(1, 0.01, pauses=pauses))
+    assert FindingKind.PAUSES in found(slow(1, 0.01, pauses=pauses))
+    beyond = found(slow(1, 0.03, pauses=pauses))[FindingKind.STRAGGLER]
+    assert beyond.rank == 1
+    assert beyond.cost_seconds == pytest.approx(0.021, rel=0.01)
+    assert FindingKind.STRAGGLER in found(slow(0, 0.01, pauses=pauses)), "pauses of another rank explain nothing"
+
+
 def test_a_straggler_of_a_recording_needs_no_window() -> None:
     assert found(slow(1, 0.02, alone=None, origin=Origin.TRACE))[FindingKind.STRAGGLER].rank == 1
 

@@ -26,6 +26,7 @@ STEADY_SHARE = 0.5
 IMBALANCE_FLOOR = 0.12
 INPUT_FLOOR = 0.05
 PAUSE_FLOOR = 0.03
+MIN_PAUSES = 3
 
 
 def input_pipeline(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
@@ -85,8 +86,9 @@ def straggler(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     mean, half = mean_interval(excess.tolist())
     caused = float(charge[row] * wait.mean(axis=1).sum() / (len(own) - 1))
     late_data = sum(item.cost_seconds for item in found if item.rank == signals.ranks[row])
-    cost = min(mean, caused)  # what it is late for another reason is that reason's
-    slow = half is not None and mean >= OWN_EXCESS * typical and mean > half
+    steady = mean - _paused(signals, row)  # what it is late for another reason is that reason's
+    cost = min(steady, caused)
+    slow = half is not None and steady >= OWN_EXCESS * typical and steady > half
     waited_for = cost >= COST_FLOOR * signals.step_seconds and (len(own) == 2 or charge[row] >= CHARGE_FLOOR)
     if not slow or not waited_for or mean < 0.5 * late_data:
         return None
@@ -110,6 +112,14 @@ def straggler(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
         advice=f"compare rank {rank}'s device with the others (clocks, temperature, ECC, PCIe width, NUMA binding, "
         "other processes) and its share of the data; swap it to see whether slowness moves with the device",
     )
+
+
+def _paused(signals: Signals, row: int) -> float:
+    """What a rank's rare long steps take of each step, where there are enough of them to be called pauses."""
+    pauses = signals.pauses
+    if pauses is None or max(pauses.count) < MIN_PAUSES:
+        return 0.0
+    return pauses.seconds_per_step * pauses.count[row] / max(pauses.count)
 
 
 def _doubt(signals: Signals, row: int, excess: Series) -> str | None:
@@ -164,7 +174,7 @@ def pauses(signals: Signals, found: tuple[Finding, ...]) -> Judgement:
     assert pauses is not None  # noqa: S101 - in `needs`
     cost, most = pauses.seconds_per_step, max(pauses.count)
     collection = pauses.collection_seconds_per_step
-    if most < 3 or cost < PAUSE_FLOOR * signals.step_seconds:
+    if most < MIN_PAUSES or cost < PAUSE_FLOOR * signals.step_seconds:
         return None
     by_collection = collection is not None and collection > 0.5 * cost
     cause = "Python's garbage collection" if by_collection else "something other than garbage collection"

@@ -15,7 +15,7 @@ from torchscale.plan import make_plan
 from torchscale.report.build import build_document
 from torchscale.report.ceiling_console import print_collectives, print_hardware, print_memory
 from torchscale.report.console import print_results
-from torchscale.report.document import ChartGrid, Document, Table, log_ticks
+from torchscale.report.document import Chart, ChartGrid, Document, Table, log_ticks
 from torchscale.report.export import summary_csv, summary_json
 from torchscale.report.html import render_html
 from torchscale.report.markdown import render_markdown
@@ -112,9 +112,10 @@ def record(cell: AnyCell, telemetry: Telemetry) -> LaunchRecord:
     return launch_record(cell, ranks=ranks, telemetry=telemetry)
 
 
-def machine_summary() -> RunSummary:
+def machine_summary(**content: Any) -> RunSummary:
     """Every kind of cell, at 1 and 2 ranks; the memory of batch 16 could not be measured."""
-    config = experiment(measure=["hardware", "collectives", "memory", "training"], batch_sizes=[8, 16])
+    kinds = ["hardware", "collectives", "memory", "training"]
+    config = experiment(measure=kinds, batch_sizes=[8, 16], **content)
     plan = make_plan(config, machine(cores=2)).cells
     use = GpuUse(
         uuid="GPU-1", busy=0.9, power_watts=500.0, energy_joules=5000.0, throttle_reasons=(), throttled_share=0.0
@@ -132,6 +133,21 @@ def machine_summary() -> RunSummary:
 @pytest.fixture(scope="module")
 def summary() -> RunSummary:
     return machine_summary()
+
+
+def test_the_link_is_a_line_in_the_chart_where_it_is_known(document: Document) -> None:
+    def busbw(found: Document) -> Chart:
+        charts = [chart for section in found.sections if section.anchor == "collectives" for block in section.blocks
+                  if isinstance(block, ChartGrid) for chart in block.charts]  # fmt: skip
+        (chart,) = charts
+        assert isinstance(chart, Chart)
+        return chart
+
+    assert not [series for series in busbw(document).series if series.reference]
+    known = build_document(machine_summary(hardware={"link_bytes_per_second": 2e9}))
+    (line,) = [series for series in busbw(known).series if series.reference]
+    assert (line.name, set(line.y), line.legend) == ("the declared link", {2.0}, True)
+    assert "the declared link" in render_html(known)
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def _trace(series: Series, chart: Chart, style: int) -> Figure:
     }
     if series.reference:
         trace["line"] = {"color": REFERENCE_COLOUR, "width": 1.5, "dash": "dash"}
-        trace["showlegend"] = series.name == "ideal"
+        trace["showlegend"] = series.legend
     if series.marks:
         trace["marker"] = {"symbol": "x-thin", "size": 11, "line": {"width": 2.5, "color": COLOURS[style]}}
     if series.high:

@@ -123,7 +123,7 @@ def _make_log(set_scale: Any, set_ticks: Any, ticks: Sequence[float]) -> None:  
 
 def _draw_series(axes: Any, series: Series, chart: Chart, style: int) -> None:  # noqa: ANN401 - see _draw
     if series.reference:
-        label = series.name if series.name == "ideal" else "_"
+        label = series.name if series.legend else "_"
         axes.plot(series.x, series.y, color=REFERENCE_COLOUR, linestyle="--", linewidth=1, label=label)
         return
     if series.high:

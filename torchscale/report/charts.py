@@ -80,7 +80,7 @@ def _throughput(title: str, lines: Sequence[Sequence[CellSummary]], summary: Run
         series.append(Series(batch_words(line[0].cell), counts, rates, low, high))
         if len(line) > 1:
             ideal = tuple(rates[0] * count / counts[0] for count in counts)
-            series.append(Series(f"ideal, {batch_words(line[0].cell)}", counts, ideal, reference=True))
+            series.append(Series(f"ideal, {batch_words(line[0].cell)}", counts, ideal, reference=True, legend=False))
     return Chart(
         name=chart_name("throughput", title),
         title=title,

@@ -93,7 +93,7 @@ def _ceiling_line(sweep: CollectivesSummary, lines: Sequence[Series]) -> tuple[S
     if ceiling is None or not sizes:
         return ()
     level = ceiling.bytes_per_second / 1e9
-    return (Series(f"{ceiling.link}", (min(sizes), max(sizes)), (level, level), reference=True),)
+    return (Series(shortened(ceiling.link), (min(sizes), max(sizes)), (level, level), reference=True),)
 
 
 def _table(figures: CollectiveFigures, title: str) -> Table:

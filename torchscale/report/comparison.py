@@ -202,7 +202,7 @@ def _charts(comparison: Comparison) -> list[Chart]:
             )
         ]
         series += [
-            Series(f"threshold {share:+.0%}", (0.5, places[-1] + 0.5), (share * 100,) * 2, reference=True)
+            Series(f"threshold {share:+.0%}", (0.5, places[-1] + 0.5), (share * 100,) * 2, reference=True, legend=False)
             for share in (-comparison.threshold, comparison.threshold)
         ]
         found.append(

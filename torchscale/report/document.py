@@ -105,6 +105,7 @@ class Series:
         low, high: Ends of the interval at each point; empty where there is none.
         reference: An ideal or a limit rather than a measurement.
         marks: Events: points that are not joined, drawn as crosses.
+        legend: Whether it stands there; else the text says what it is.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Series:
     high: tuple[float, ...] = ()
     reference: bool = False
     marks: bool = False
+    legend: bool = True
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def _telemetry_chart(
     if not any(not line.marks for line in known):
         return None
     top = max(y for line in known for y in line.y)
-    edges = [Series("measured steps", (at, at), (0.0, top), reference=True) for at in window]
+    edges = [Series("measured steps", (at, at), (0.0, top), reference=True, legend=False) for at in window]
     return Chart(
         name=chart_name(f"telemetry-{what}", title),
         title=f"{title}: {what}",

@@ -70,6 +70,21 @@ def test_noise_is_unclear_and_not_the_same() -> None:
     assert pair.undecided(()) == [cell.id]
 
 
+def test_a_change_in_every_cell_is_seen_in_their_mean_where_none_shows_it_alone() -> None:
+    plan = cells(batch_sizes=list(range(1, 13)), gpu_counts=[1])
+    noisy = [scaled((97.0, 100.0, 103.0), 1 + 0.001 * number) for number in range(12)]
+    before = side(*(result(cell, rates) for cell, rates in zip(plan, noisy, strict=True)))
+    after = side(*(result(cell, scaled(rates, 0.96)) for cell, rates in zip(plan, noisy, strict=True)))
+    pair = compare(before, after)
+    assert {throughput(pair, at).verdict for at in range(12)} == {Verdict.UNCLEAR}
+    (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
+    assert overall.verdict is Verdict.WORSE
+    assert pair.regressions(()) == []
+    assert pair.overall_regressions(()) == [Metric.THROUGHPUT]
+    assert pair.overall_regressions((Metric.MEMORY,)) == []
+    assert compare(before, before).overall_regressions(()) == []
+
+
 def test_two_launches_decide_nothing_whatever_they_say() -> None:
     (cell, *_) = cells()
     pair = compare(side(result(cell)), side(result(cell, (50.0, 50.0))))

@@ -72,7 +72,7 @@ class Change:
         before, after: Geometric means over launches, in the metric's unit.
         ratio: ``after`` ÷ ``before``.
         launches: How many on each side.
-        adjusted_p: Holm's, over the cells of this metric; ``None`` where it is not decidable.
+        adjusted_p: Holm's, over the cells of this metric and their mean; ``None`` where it is not decidable.
         verdict: What can be said.
     """
 
@@ -151,10 +151,16 @@ class Pair:
         return [(cell, change) for cell in self.cells for change in cell.changes if _decides(cell, change, metrics)]
 
     def regressions(self, metrics: Sequence[Metric]) -> list[str]:
-        """One line for each change for the worse, and each cell that was lost; empty where there is none."""
+        """Cells that were lost, or are worse by what decides."""
         lost = [cell.cell.cell.id for cell in self.cells if cell.outcome is Outcome.LOST]
         worse = [cell.cell.cell.id for cell, change in self.decided_by(metrics) if change.verdict is Verdict.WORSE]
         return [*lost, *dict.fromkeys(worse)]
+
+    def overall_regressions(self, metrics: Sequence[Metric]) -> list[Metric]:
+        """What decides and is worse over all cells together: it may be so where no cell shows it alone."""
+        return [
+            one.metric for one in self.overall if one.verdict is Verdict.WORSE and one.metric in (metrics or HEADLINES)
+        ]
 
     def undecided(self, metrics: Sequence[Metric]) -> list[str]:
         """Cells of which nothing can be said: too few launches, too much noise, not measured on a side."""
@@ -197,8 +203,11 @@ def compare(
     """
     matches, notes = match_cells(reference, other, ignore_precision=ignore_precision)
     cells = [_compare_cells(match, prices) for match in matches]
-    cells = _judged(cells, threshold)
-    return Pair(reference, other, tuple(cells), _overall(cells, threshold), _score(cells), notes)
+    judged = {metric: _judged(metric, changes, threshold) for metric, changes in _by_metric(cells).items()}
+    verdicts = {id(change): new for changes, _ in judged.values() for change, new in changes}
+    cells = [replace(cell, changes=tuple(verdicts[id(change)] for change in cell.changes)) for cell in cells]
+    overall = tuple(found for _, found in judged.values())
+    return Pair(reference, other, tuple(cells), overall, _score(cells), notes)
 
 
 def _compare_cells(match: Match, prices: tuple[float | None, float | None]) -> CellComparison:
@@ -249,28 +258,34 @@ def _level(values: Sequence[float]) -> float:
     return log_ratio(values, [1.0]).value
 
 
-def _judged(cells: Sequence[CellComparison], threshold: float) -> list[CellComparison]:
-    """With verdicts: Holm's correction is over all that is tested of one metric."""
-    tested: dict[Metric, list[tuple[int, int, float]]] = {}
-    for at, cell in enumerate(cells):
-        for number, change in enumerate(cell.changes):
-            p = change.ratio.p
-            if min(change.launches) >= MIN_LAUNCHES and p is not None:
-                tested.setdefault(change.metric, []).append((at, number, p))
-    adjusted: dict[tuple[int, int], float] = {}
-    for found in tested.values():
-        values = holm([p for _, _, p in found])
-        adjusted.update({(at, number): p for (at, number, _), p in zip(found, values, strict=True)})
-    return [
-        replace(
-            cell,
-            changes=tuple(
-                _with_verdict(change, adjusted.get((at, number)), threshold)
-                for number, change in enumerate(cell.changes)
-            ),
-        )
-        for at, cell in enumerate(cells)
-    ]
+_Changes = list[tuple[CellComparison, Change]]
+
+
+def _by_metric(cells: Sequence[CellComparison]) -> dict[Metric, _Changes]:
+    found: dict[Metric, _Changes] = {}
+    for cell in cells:
+        for change in cell.changes:
+            found.setdefault(change.metric, []).append((cell, change))
+    return found
+
+
+def _judged(metric: Metric, changes: _Changes, threshold: float) -> tuple[list[tuple[Change, Change]], Overall]:
+    """Each change without and with its verdict, and all of them together.
+
+    Holm's correction is over everything that is said of the metric: its cells, and where they are several, their mean.
+    """
+    ratio = mean_ratio([change.ratio for _, change in changes])
+    known = {id(change): change.ratio.p for _, change in changes if min(change.launches) >= MIN_LAUNCHES}
+    tested = {key: p for key, p in known.items() if p is not None}
+    if ratio.p is not None and len(tested) == len(changes) > 1:
+        tested[id(ratio)] = ratio.p
+    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    with_verdicts = [(change, _with_verdict(change, adjusted.get(id(change)), threshold)) for _, change in changes]
+    overall_p = adjusted.get(id(ratio) if len(changes) > 1 else id(changes[0][1]))
+    cells = {id(cell): cell for cell, _ in changes}.values()
+    flagged = sum(bool(cell.flags) for cell in cells)
+    verdict = _verdict(metric, ratio, overall_p, threshold)
+    return with_verdicts, Overall(metric, ratio, len(cells), flagged, verdict)
 
 
 def _with_verdict(change: Change, adjusted_p: float | None, threshold: float) -> Change:
@@ -286,21 +301,6 @@ def _verdict(metric: Metric, ratio: LogRatio, p: float | None, threshold: float)
         return Verdict.BETTER if (ratio.value > 1) == metric.higher_is_better else Verdict.WORSE
     within = 1 - threshold <= interval[0] and interval[1] <= 1 + threshold
     return Verdict.SAME if within else Verdict.UNCLEAR
-
-
-def _overall(cells: Sequence[CellComparison], threshold: float) -> tuple[Overall, ...]:
-    by_metric: dict[Metric, list[tuple[CellComparison, Change]]] = {}
-    for cell in cells:
-        for change in cell.changes:
-            by_metric.setdefault(change.metric, []).append((cell, change))
-    found = []
-    for metric, changes in by_metric.items():
-        ratio = mean_ratio([change.ratio for _, change in changes])
-        decidable = all(min(change.launches) >= MIN_LAUNCHES for _, change in changes)
-        verdict = _verdict(metric, ratio, ratio.p if decidable else None, threshold)
-        flagged = len({id(cell) for cell, _ in changes if cell.flags})
-        found.append(Overall(metric, ratio, len({id(cell) for cell, _ in changes}), flagged, verdict))
-    return tuple(found)
 
 
 def _score(cells: Sequence[CellComparison]) -> Score | None:

@@ -216,11 +216,15 @@ def _show(kind: CompareFormat, comparison: Comparison, output: str | None) -> No
 def _exit(comparison: Comparison, fail_on: FailOn) -> None:
     metrics = comparison.metrics
     worse = [cell for pair in comparison.pairs for cell in pair.regressions(metrics)]
+    together = [metric for pair in comparison.pairs for metric in pair.overall_regressions(metrics)]
     open_ends = [cell for pair in comparison.pairs for cell in pair.undecided(metrics)]
     if fail_on is FailOn.NEVER:
         return
     if worse:
         note(f"Worse, or lost: {len(worse)}.")
+    if together:
+        note(f"Worse over all cells: {', '.join(dict.fromkeys(metric.value for metric in together))}.")
+    if worse or together:
         raise typer.Exit(ExitCode.FAILED)
     if fail_on is FailOn.UNDECIDED and open_ends:
         note(f"Not decided: {len(open_ends)}.")

@@ -305,7 +305,7 @@ def _method_section(comparison: Comparison) -> Section:
     items = [
         "A change is the ratio of geometric means over launches; its interval is Welch's t on the logarithms of each "
         "launch's figure. Steps are never pooled: they are not independent.",
-        f"Better or worse needs p < {LEVEL:g} after Holm's correction over the cells of one metric, and a "
+        f"Better or worse needs p < {LEVEL:g} after Holm's correction over the cells of a metric and their mean, and a "
         "change beyond "
         f"{format_percent(comparison.threshold, 1)}. With fewer than {MIN_LAUNCHES} launches on a side nothing "
         "is decided.",
@@ -341,6 +341,7 @@ def _pair_json(pair: Pair, metrics: Sequence[Metric]) -> dict[str, object]:
         if score is None
         else {"value": score.value, "ratio": score.ratio, "measured": score.measured, "of": score.of},
         "regressions": pair.regressions(metrics),
+        "overall_regressions": [metric.value for metric in pair.overall_regressions(metrics)],
         "undecided": pair.undecided(metrics),
         "notes": list(pair.notes),
         "cells": [_cell_json(cell) for cell in pair.cells],

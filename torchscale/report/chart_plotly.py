@@ -105,7 +105,7 @@ def _stacked(chart: StackedChart) -> Figure:
         )
     layout = _base_layout(chart.title, chart.x_label, chart.y_label)
     layout["barmode"] = "relative"
-    layout["xaxis"] = {"title": {"text": _escape(chart.x_label)}, "type": "category"}
+    layout["xaxis"] = {"title": _axis_title(chart.x_label), "type": "category"}
     return {"data": traces, "layout": layout}
 
 
@@ -127,17 +127,27 @@ def _timeline(chart: TimelineChart) -> Figure:
     layout = _base_layout(chart.title, chart.x_label, "")
     layout["barmode"] = "overlay"
     layout["yaxis"] = {"type": "category", "categoryarray": list(reversed(chart.rows)), "categoryorder": "array"}
-    layout["height"] = 150 + 34 * len(chart.rows)
+    bars = 10 + 34 * len(chart.rows)
+    layout["height"] = 140 + bars
+    layout["legend"] = {**_LEGEND, "y": -62 / bars}  # as many pixels below the bars as in the other charts
     return {"data": traces, "layout": layout}
+
+
+_LEGEND: Figure = {"orientation": "h", "y": -0.28, "x": 0}
+
+
+def _axis_title(text: str) -> Figure:
+    """Near its axis: a legend of many lines must not reach it."""
+    return {"text": _escape(text), "standoff": 6}
 
 
 def _base_layout(title: str, x_label: str, y_label: str) -> Figure:
     return {
         "title": {"text": _escape(title), "font": {"size": 14}, "x": 0.02, "xanchor": "left"},
-        "xaxis": {"title": {"text": _escape(x_label)}},
+        "xaxis": {"title": _axis_title(x_label)},
         "yaxis": {"title": {"text": _escape(y_label)}},
         "margin": {"l": 64, "r": 16, "t": 44, "b": 96},
-        "legend": {"orientation": "h", "y": -0.28, "x": 0},
+        "legend": _LEGEND,
         "height": 360,
     }
 
@@ -148,7 +158,7 @@ def _layout(chart: Chart) -> Figure:
         layout["xaxis"] = _log_axis(chart.x_label, chart.x_ticks or log_ticks(x for s in chart.series for x in s.x))
     elif chart.x_ticks:
         ticks = {"tickvals": chart.x_ticks, "range": chart.x_range}
-        layout["xaxis"] = {"title": {"text": _escape(chart.x_label)}, **ticks}
+        layout["xaxis"] = {"title": _axis_title(chart.x_label), **ticks}
     if chart.log_y:
         layout["yaxis"] = _log_axis(chart.y_label, log_ticks(y for s in chart.series for y in s.y))
     elif chart.y_from_zero:
@@ -158,7 +168,7 @@ def _layout(chart: Chart) -> Figure:
 
 def _log_axis(label: str, ticks: Sequence[float]) -> Figure:
     marks: Figure = {"tickvals": ticks, "ticktext": [f"{tick:,.12g}" for tick in ticks]}
-    return {"title": {"text": _escape(label)}, "type": "log", **marks}
+    return {"title": _axis_title(label), "type": "log", **marks}
 
 
 def _escape(text: str) -> str:

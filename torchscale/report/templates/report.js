@@ -6,6 +6,9 @@
     const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--soft") };
     return {
       ...layout,
+      title: undefined, // stands above the plot, where it can be wrapped and selected
+      margin: { ...layout.margin, t: 12 },
+      height: layout.height - 32,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 12 },

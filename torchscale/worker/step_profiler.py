@@ -47,8 +47,10 @@ class StepProfiler:
             record_shapes=True,  # the sizes of gloo's collectives are told by nothing else
             profile_memory=self._request.target.memory,
         )
-        gc.callbacks.append(self._note_collection)
         self._profile.start()
+        with record_function("torchscale: warm-up"):  # what it imports, it must not import inside a collection:
+            pass  # that may run in the middle of an import
+        gc.callbacks.append(self._note_collection)
 
     def step(self) -> None:
         """A training step has ended."""
@@ -73,7 +75,8 @@ class StepProfiler:
         if self._profile is not None and not self.done:
             self.done = True
             self._ending = True
-            gc.callbacks.remove(self._note_collection)
+            if self._note_collection in gc.callbacks:  # not where its start failed
+                gc.callbacks.remove(self._note_collection)
             self._profile.stop()
 
     def _enough(self, steps: int) -> bool:

@@ -236,6 +236,7 @@ def test_an_interval_wider_than_its_value_is_said_and_not_drawn() -> None:
     assert not any(series.high for series in drawn)
     text = render_markdown(document)
     assert "its line has none" in text
+    assert "One efficiency is uncertain by more than the value itself" in " ".join(document.verdict)
     assert "\\> 100 %" in text
     assert "(± over 100 %)" in text
 

@@ -177,6 +177,13 @@ def _certainty(summary: RunSummary) -> list[str]:
             "Every cell was launched once, so nothing is known about differences from launch to launch; "
             "repeat with benchmark.repeats: 3 before comparing."
         )
+    vague = sum(cell.efficiency is not None and cell.efficiency.is_vague for cell in summary.measured)
+    if vague:
+        count = "One efficiency is" if vague == 1 else f"{vague} efficiencies are"
+        sentences.append(
+            f"{count} uncertain by more than the value itself: launches differ too much to say how well this scales; "
+            "measure again on a quieter machine, with more launches."
+        )
     return [" ".join(sentences)]
 
 

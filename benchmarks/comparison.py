@@ -2,8 +2,8 @@
 
 ::
 
-    python benchmarks/comparison.py --noise-from results/a results/b    # the noise of launches measured here
-    python benchmarks/comparison.py                                     # three sizes of noise
+    PYTHONPATH=. python benchmarks/comparison.py --noise-from results/a results/b  # the noise of launches measured here
+    PYTHONPATH=. python benchmarks/comparison.py                                   # three sizes of noise
 
 Simulated: each launch has an effect of its own (launch-to-launch noise), and inside it steps are noisy and
 autocorrelated (AR(1)); its throughput is samples over the summed time of its steps. The comparison itself is the one

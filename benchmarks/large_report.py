@@ -2,8 +2,8 @@
 
 ::
 
-    python benchmarks/large_report.py                        # 10,000 cells of 8 ranks
-    python benchmarks/large_report.py --cells 400 --keep DIR
+    PYTHONPATH=. python benchmarks/large_report.py                        # 10,000 cells of 8 ranks
+    PYTHONPATH=. python benchmarks/large_report.py --cells 400 --keep DIR
 
 The results directory is made up, in the form that launches leave: records with the digests of eight ranks. Nothing in
 it is a measurement; what is measured is the report.

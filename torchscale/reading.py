@@ -132,6 +132,8 @@ def _main(directory: str, start: str, step: str) -> None:
         folder = RunFolder.open(Path(directory))
         part = _read_cells(folder, slice(int(start), None, int(step)))
         pickle.dump((_fingerprint(folder.experiment), part), sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
+        sys.stdout.buffer.flush()
+        os._exit(0)  # freeing thousands of summaries one by one takes as long as reading hundreds of cells
 
 
 if __name__ == "__main__":

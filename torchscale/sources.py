@@ -50,9 +50,8 @@ def load_source(text: str, baselines: Path = BASELINES) -> ResultSet:
     )
 
 
-def read_details(directory: Path, cells: Sequence[AnyCell]) -> dict[str, Detail]:
+def read_details(folder: RunFolder, cells: Sequence[AnyCell]) -> dict[str, Detail]:
     """The first launch of each of a few cells in full, by cell id; one that cannot be read is left out."""
-    folder = RunFolder.open(directory)
     found = {}
     for cell in cells:
         run, _ = folder.load_cell(PlannedCell(cell=cell))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 _BINARY_PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -106,9 +105,11 @@ def parse_duration(text: str) -> float:
     return float(match["number"]) * _SECONDS_PER_UNIT[match["unit"]]
 
 
-def _significant(value: float, digits: int = 3) -> str:
-    if value == 0 or not math.isfinite(value):
+def _significant(value: float) -> str:
+    """Three digits; whole numbers of more have them all."""
+    if 1e-4 <= abs(value) < 999.5:
+        return f"{value:#.3g}".removesuffix(".")
+    exponent = f"{value:.2e}".partition("e")[2]
+    if value == 0 or not exponent:  # infinite, or no number
         return f"{value:g}"
-    value = float(f"{value:.{digits - 1}e}") if abs(value) < 10**digits else value  # 9.996 is 10.0, not 10.00
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:.{decimals}f}"
+    return f"{value:.{max(0, 2 - int(exponent))}f}"

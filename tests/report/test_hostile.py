@@ -100,7 +100,7 @@ def without(content: Any, where: Sequence[str | int]) -> Any:
 def report_of(folder: RunFolder) -> str:
     """Every light form of the report, one after the other."""
     summary = read_summary(folder.path)
-    details = read_details(folder.path, [one.cell for one in detailed_cells(summary)])
+    details = read_details(folder, [one.cell for one in detailed_cells(summary)])
     document = build_document(summary, details, price=2.0)
     return "\n".join([render_html(document), render_markdown(document), summary_csv(summary), summary_json(summary)])
 
@@ -210,7 +210,7 @@ def test_scripts_in_every_text_run_nowhere(tmp_path: Path) -> None:
     folder = scripted(tmp_path / "run")
     summary = read_summary(folder.path)
     assert summary.problems == (), "else the test would show nothing"
-    details = read_details(folder.path, [one.cell for one in detailed_cells(summary)])
+    details = read_details(folder, [one.cell for one in detailed_cells(summary)])
     document = build_document(summary, details)
     assert render_pdf(document).startswith(b"%PDF")
     side = load_source(str(folder.path)).model_copy(update={"name": SCRIPT})

@@ -189,8 +189,10 @@ class _Run:
         from torchscale.report.build import build_document  # noqa: PLC0415 - `--help` does not need it
         from torchscale.report.selection import detailed_cells  # noqa: PLC0415
         from torchscale.sources import read_details  # noqa: PLC0415
+        from torchscale.store import RunFolder  # noqa: PLC0415
 
-        details = read_details(self.directory, [one.cell for one in detailed_cells(self.summary)])
+        folder = RunFolder(self.directory, self.summary.experiment)
+        details = read_details(folder, [one.cell for one in detailed_cells(self.summary)])
         return build_document(self.summary, details, price=self.price)
 
     def print_terminal(self) -> None:

@@ -17,6 +17,7 @@ _ROWS_ON_PAGE = 250
 """A table with more rows is handed to the page as data, and shown in parts."""
 _ROWS_AT_FIRST = 100
 _TONES = list(Tone)
+_PLAIN = Tone.PLAIN
 
 
 @no_collections()
@@ -57,12 +58,14 @@ def _table_json(table: Table) -> str:
 
 
 def _compact(value: Value) -> str | list[object]:
-    sort = None if value.sort == value.text else value.sort
-    if isinstance(sort, float):
+    text, sort, tone = value
+    if sort == text:
+        sort = None
+    elif isinstance(sort, float):
         sort = float(f"{sort:.7g}")
-    if value.tone is not Tone.PLAIN:
-        return [value.text, sort, _TONES.index(value.tone)]
-    return value.text if sort is None else [value.text, sort]
+    if tone is not _PLAIN:
+        return [text, sort, _TONES.index(tone)]
+    return text if sort is None else [text, sort]
 
 
 def _policy(*scripts: str) -> str:

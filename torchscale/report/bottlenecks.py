@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torchscale.analysis.decomposition import UNEXPLAINED_LIMIT, Decomposition
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.report.document import (
+    DASH,
     Block,
     Bullets,
     ChartGrid,
@@ -21,6 +22,7 @@ from torchscale.report.document import (
     TimelineChart,
     Tone,
     Value,
+    optional_value,
     shortened,
 )
 from torchscale.report.profile_words import RANK_HEADINGS, finding_text, not_judged, rank_shares, stall_line
@@ -190,7 +192,7 @@ def _finding_row(cell: CellSummary, finding: Finding) -> tuple[Value, ...]:
         Value(cell.cell.setting),
         Value(_batch(cell), cell.cell.batch_size),
         Value(str(cell.cell.world_size), cell.cell.world_size),
-        cost if finding.cost_percent else Value("–", None, Tone.DIM),
+        cost if finding.cost_percent else DASH,
         Value(shortened(f"{finding.kind.words}: {finding.summary}. Evidence: {'; '.join(finding.evidence)}.")),
         Value(shortened(_sentence(finding.advice))),
         Value(", ".join([finding.confidence.value, *(flag.value for flag in cell.flags)]), None, tone),
@@ -239,19 +241,18 @@ def profile_document(analysis: ProfileAnalysis, name: str) -> Document:
 def _collectives(analysis: ProfileAnalysis) -> Table | None:
     if not analysis.collectives:
         return None
-    dash = Value("–", None, Tone.DIM)
     rows = []
     for item in analysis.collectives[:_MAX_ROWS]:
-        last = dash
+        last = DASH
         if item.last_rank is not None and item.last_percent is not None:
             last = Value(f"rank {item.last_rank} ({format_percent(item.last_percent / 100, 0)})", item.last_percent)
         times = (item.mean_seconds, item.wait_seconds, item.transfer_seconds)
         rows.append(
             (
                 Value(shortened(item.op)),
-                dash if item.payload_bytes is None else Value(format_bytes(item.payload_bytes), item.payload_bytes),
+                optional_value(item.payload_bytes, format_bytes),
                 Value(f"{item.count:,}", item.count),
-                *(dash if time is None else Value(format_seconds(time), time) for time in times),
+                *(optional_value(time, format_seconds) for time in times),
                 last,
             )
         )
@@ -298,8 +299,7 @@ def profile_blocks(analysis: ProfileAnalysis, title: str) -> list[Block]:
 
 
 def _rank_row(rank: RankBreakdown) -> tuple[Value, ...]:
-    dash = Value("–", None, Tone.DIM)
-    values = (dash if share is None else Value(format_percent(share), share) for share in rank_shares(rank))
+    values = (optional_value(share, format_percent) for share in rank_shares(rank))
     return (Value(str(rank.rank), rank.rank), *values)
 
 

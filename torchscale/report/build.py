@@ -18,6 +18,7 @@ from torchscale.report.collectives import collectives_section
 from torchscale.report.compute import compute_section, hardware_section
 from torchscale.report.cost import cost_section
 from torchscale.report.document import (
+    DASH,
     MAX_BLOCK,
     Block,
     Bullets,
@@ -53,7 +54,6 @@ _STATE_TONE = {
 _GRADE_TONE = {"excellent": Tone.GOOD, "good": Tone.GOOD, "low": Tone.CAUTION}
 _REASON = 240
 """Characters of a reason in a table; files have it whole."""
-_NOT_MEASURED = Value("–", None, Tone.DIM)
 
 
 def build_document(
@@ -250,7 +250,7 @@ def _cell_row(summary: CellSummary) -> tuple[Value, ...]:
     remark = Value(shortened(summary.reason or warnings, _REASON), None, Tone.CAUTION if warnings else Tone.PLAIN)
     figures = summary.figures
     if figures is None:
-        return (*_identity(summary), state, *[_NOT_MEASURED] * 6, remark)
+        return (*_identity(summary), state, *[DASH] * 6, remark)
     half_width = figures.run_half_width if figures.run_half_width is not None else figures.half_width
     return (
         *_identity(summary),
@@ -268,7 +268,7 @@ def _cell_row(summary: CellSummary) -> tuple[Value, ...]:
 def _efficiency_value(summary: CellSummary) -> Value:
     efficiency = summary.efficiency
     if efficiency is None:
-        return _NOT_MEASURED
+        return DASH
     if efficiency.baseline_world_size == summary.cell.world_size:
         return Value("baseline", efficiency.value, Tone.DIM)
     text = format_percent(efficiency.value) + ("*" if efficiency.flags else "")

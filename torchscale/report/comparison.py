@@ -20,6 +20,7 @@ from torchscale.report.comparison_words import (
     score_words,
 )
 from torchscale.report.document import (
+    DASH,
     Block,
     Bullets,
     Chart,
@@ -294,7 +295,7 @@ def _differences_section(comparison: Comparison) -> Section:
     rows = tuple(
         (
             Value(shortened(one.what), None, Tone.CAUTION if one.forbids else Tone.PLAIN),
-            *(Value(shortened(value)) if value else Value("–", None, Tone.DIM) for value in one.values),
+            *(Value(shortened(value)) if value else DASH for value in one.values),
         )
         for one in comparison.differences
     )

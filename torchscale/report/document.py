@@ -49,9 +49,13 @@ class Value(NamedTuple):
     tone: Tone = Tone.PLAIN
 
 
+DASH = Value("–", None, Tone.DIM)
+"""Where nothing was measured."""
+
+
 def optional_value(number: float | None, words: Callable[[float], str]) -> Value:
     """A number in words; a dash where it was not measured."""
-    return Value("–", None, Tone.DIM) if number is None else Value(words(number), number)
+    return DASH if number is None else Value(words(number), number)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,37 @@
+"""Launches that do more work than others, told apart by the real program."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.integration.conftest import Program
+
+pytestmark = pytest.mark.integration
+
+EXTRA_PRODUCTS = 3000
+"""A step then takes some ten times as long: far beyond what other work on the machine can hide or feign."""
+
+
+def test_more_work_in_each_step_is_worse_and_its_cause_is_named(program: Program) -> None:
+    config = program.config(models="slowed:build", gpu_counts=[1])
+    for repeats in (1, 2, 3):
+        for side, extra in (("before", 0), ("after", EXTRA_PRODUCTS)):
+            options = (f"--benchmark.repeats={repeats}", f"--launch.env.EXTRA_PRODUCTS={extra}")
+            done = program.run("benchmark", config, *options, "--output-dir", f"results/{side}")
+            assert done.returncode == 0, done.stderr
+    done = program.run("compare", "results/before", "results/after", "--format", "json", "--output", "-")
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert [one["what"] for one in found["differences"]] == ["config launch.env.EXTRA_PRODUCTS"]
+    (pair,) = found["pairs"]
+    (cell,) = pair["cells"]
+    assert pair["regressions"] == [cell["cell_id"]]
+    assert pair["overall_regressions"] == ["throughput"]
+    throughput = next(change for change in cell["changes"] if change["metric"] == "throughput")
+    assert throughput["launches"] == [3, 3]
+    assert throughput["interval"][1] < 0.5
+    again = program.run("compare", "results/after", "results/before")
+    assert again.returncode == 0, again.stderr
+    assert "better" in again.stdout

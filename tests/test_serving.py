@@ -59,7 +59,7 @@ def test_the_page_and_its_state_follow_the_directory(folder: RunFolder, port: in
     assert f'data-version="{version}"' in before
     finish(folder, 0)
     assert json.loads(get(port, "/state")[1])["version"] != version
-    assert "1 of 2 planned cells was measured" in get(port, "/")[1]
+    assert "1 of 2 planned training cells was measured" in get(port, "/")[1]
 
 
 def test_what_runs_is_told(folder: RunFolder, port: int) -> None:
@@ -106,7 +106,7 @@ def test_an_open_page_loads_itself_again_and_keeps_its_filter(folder: RunFolder,
         page.get_by_text("Live. Nothing runs at the moment.").wait_for()
         page.get_by_label("Filter").first.fill("incomplete")
         finish(folder, 0)
-        page.get_by_text("1 of 2 planned cells was measured").wait_for()
+        page.get_by_text("1 of 2 planned training cells was measured").wait_for()
         assert page.get_by_label("Filter").last.input_value() == "incomplete"
         assert said == []
         browser.close()

@@ -161,7 +161,7 @@ def test_reports_both_ways_in_every_format(tmp_path: Path, run_folder: Path) -> 
 def test_a_report_to_standard_output_or_a_file(tmp_path: Path, run_folder: Path) -> None:
     source = ("report", "--source", str(run_folder))
     assert torchscale(tmp_path, *source, "-f", "md", "-o", "-").stdout.startswith("# Training scaling")
-    assert "2 of 2 planned cells" in torchscale(tmp_path, *source, "-f", "terminal").stdout
+    assert "2 of 2 planned training cells" in torchscale(tmp_path, *source, "-f", "terminal").stdout
     assert torchscale(tmp_path, *source, "-f", "csv", "-o", "out.csv").returncode == 0
     assert (tmp_path / "out.csv").read_text().startswith("cell_id,")
     assert torchscale(tmp_path, *source, "-f", "pdf", "-o", "-").returncode == 2
@@ -205,7 +205,7 @@ def test_serving_tells_its_address_and_ends_with_ctrl_c(tmp_path: Path, run_fold
             address = re.search(r"http://127\.0\.0\.1:\d+/", said)
             assert address is not None, said
             with urllib.request.urlopen(address[0], timeout=60) as response:  # noqa: S310 - matched above
-                assert b"2 of 2 planned cells were measured" in response.read()
+                assert b"2 of 2 planned training cells were measured" in response.read()
             server.send_signal(signal.SIGINT)
             assert server.wait(30) == 130, "interrupted, like every command"
             assert server.stderr.read() == ""

@@ -8,14 +8,14 @@ import pytest
 
 from tests.integration.conftest import Program
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.quiet]
 
 EXTRA_PRODUCTS = 3000
-"""A step then takes some ten times as long: far beyond what other work on the machine can hide or feign."""
+"""A step then takes some ten times as long: far beyond what launches differ by."""
 
 
 def test_more_work_in_each_step_is_worse_and_its_cause_is_named(program: Program) -> None:
-    config = program.config(models="slowed:build", gpu_counts=[1])
+    config = program.config(models="slowed:build", gpu_counts=[1], launch={"threads_per_rank": 1})
     for repeats in (1, 2, 3):
         for side, extra in (("before", 0), ("after", EXTRA_PRODUCTS)):
             options = (f"--benchmark.repeats={repeats}", f"--launch.env.EXTRA_PRODUCTS={extra}")

@@ -69,8 +69,8 @@ class Page(HTMLParser):
 
 def test_the_verdict_says_what_ran_how_it_scales_and_what_is_missing(document: Document) -> None:
     text = " ".join(document.verdict)
-    assert "3 of 6 planned cells were measured on Test Processor, 2 cores." in text
-    assert "2 cells skipped: needs 4 devices" in text
+    assert "3 of 6 planned training cells were measured on Test Processor, 2 cores." in text
+    assert " 2 skipped: needs 4 devices" in text
     assert "Not measured as planned: 1 oom" in text
     assert "tiny ResNet from 1 to 2 CPU ranks (weak scaling): efficiency 81 % (good)." in text
     assert "1 damaged file left out" in text
@@ -193,6 +193,13 @@ def test_markdown_has_a_row_for_every_cell(document: Document) -> None:
     assert text.startswith("# Training scaling: experiment")
     assert text.count("| tiny-resnet |") == 3 + 6
     assert "rank 1: CUDA out of memory" in text
+
+
+def test_markdown_says_nothing_of_charts_that_it_lacks(document: Document) -> None:
+    text = render_markdown(document)
+    assert "Dashed: " in render_html(document)
+    assert "Dashed: " not in text
+    assert re.search(r"^- highest throughput: .* samples/s \(tiny ResNet, .*\)$", text, re.MULTILINE)
 
 
 def test_pdf_has_pages_contents_and_searchable_text(document: Document) -> None:

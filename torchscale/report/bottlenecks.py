@@ -72,7 +72,8 @@ def lost_time(summary: RunSummary) -> Section:
     )
     blocks: list[Block] = [Paragraph(text), ChartGrid(tuple(_lost_chart(line, summary) for line in drawn))]
     if len(lossy) > MAX_PANELS:
-        blocks.append(Paragraph(f"Drawn are the {MAX_PANELS} of {len(lossy)} that lose most; the table holds all."))
+        words = f"Drawn are the {MAX_PANELS} of {len(lossy)} that lose most; the table holds all."
+        blocks.append(Paragraph(words, of_charts=True))
     blocks.append(Table("Parts of the mean step", columns, rows))
     unexplained = [cell for line in lossy for cell in line if _unexplained(cell)]
     if unexplained:

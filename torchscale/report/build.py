@@ -105,12 +105,15 @@ def _scaling(summary: RunSummary) -> Section:
         fixed = {"weak": "the batch per device is fixed", "strong": "the global batch is fixed"}
         kinds = " and ".join(f"{label} scaling ({fixed[label]})" for label in labels)
         blocks.append(
-            Paragraph(f"Throughput of all devices together, {kinds}. Dashed: the smallest count's throughput times n.")
+            Paragraph(
+                f"Throughput of all devices together, {kinds}. Dashed: the smallest count's throughput times n.",
+                of_charts=True,
+            )
         )
         blocks.append(ChartGrid(tuple(throughput)))
         said = [selection_words(summary), _vague_words(summary)]
         if any(said):
-            blocks.append(Paragraph(" ".join(words for words in said if words)))
+            blocks.append(Paragraph(" ".join(words for words in said if words), of_charts=True))
     if efficiency:
         blocks.append(
             Paragraph(

@@ -86,10 +86,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A few sentences; ``code`` is set as typed."""
+    """A few sentences; ``code`` is set as typed. What is said ``of_charts`` is left out where none are drawn."""
 
     text: str
     code: bool = False
+    of_charts: bool = False
 
 
 @dataclass(frozen=True)

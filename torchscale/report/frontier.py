@@ -36,7 +36,7 @@ def frontier_section(summary: RunSummary) -> Section:
         text = "Throughput of all devices and the fullest device's peak memory over batch sizes."
         if any(cell.state is State.OOM for _, cells in drawn for cell in cells):
             text += " A cross on the axis is a batch that ran out of memory."
-        blocks.append(Paragraph(text))
+        blocks.append(Paragraph(text, of_charts=True))
         charts = [_chart(title, cells, summary, memory=memory) for title, cells in drawn for memory in (False, True)]
         blocks.append(ChartGrid(tuple(chart for chart in charts if chart is not None)[:MAX_PANELS]))
     table = _edge_table(summary)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from torchscale.report.document import MAX_PAPER_ROWS, Block, Bullets, ChartGrid, Document, Paragraph, Table
+from torchscale.report.document import MAX_PAPER_ROWS, Block, Bullets, ChartGrid, Document, KeyFigure, Paragraph, Table
 
 
 def render_markdown(document: Document) -> str:
     """The whole file."""
     parts = [f"# {_text(document.title)}", _text(document.subtitle), *map(_text, document.verdict)]
-    parts.append("\n".join(f"- {_text(f'{item.label}: {item.value}')}" for item in document.key_figures))
+    parts.append("\n".join(f"- {_text(_figure(item))}" for item in document.key_figures))
     for section in document.sections:
         blocks = [text for block in section.blocks if (text := _block(block))]
         if blocks:
@@ -18,10 +18,16 @@ def render_markdown(document: Document) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _figure(figure: KeyFigure) -> str:
+    return f"{figure.label}: {figure.value}" + (f" ({figure.note})" if figure.note else "")
+
+
 def _block(block: Block) -> str:
     if isinstance(block, ChartGrid):
         return ""
     if isinstance(block, Paragraph):
+        if block.of_charts:
+            return ""
         return f"```\n{block.text.replace('```', '`` `')}\n```" if block.code else _text(block.text)
     if isinstance(block, Bullets):
         return "\n".join(f"- {_text(item)}" for item in block.items)

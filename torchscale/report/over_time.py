@@ -43,7 +43,7 @@ def over_time_section(summary: RunSummary, details: Mapping[str, Detail]) -> Sec
         "what was read about once a second, warm-up and start-up included; the measured steps lie between the dashed "
         "lines."
     )
-    blocks: tuple[Block, ...] = (Paragraph(text), ChartGrid(tuple(charts)))
+    blocks: tuple[Block, ...] = (Paragraph(text, of_charts=True), ChartGrid(tuple(charts)))
     return Section("Ranks and time", "time", blocks)
 
 

@@ -27,10 +27,11 @@ def verdict(summary: RunSummary) -> tuple[str, ...]:
 
 def key_figures(summary: RunSummary) -> tuple[KeyFigure, ...]:
     """A few numbers for the top of the page."""
-    total, measured = len(summary.cells), len(summary.measured)
+    what, total, measured = "training cells measured", len(summary.cells), len(summary.measured)
     if not summary.cells:
-        total, measured = len(summary.everything), sum(one.state is State.OK for one in summary.everything)
-    figures = [KeyFigure("cells measured", f"{measured} of {total}", _state_note(summary))]
+        what, total = "cells measured", len(summary.everything)
+        measured = sum(one.state is State.OK for one in summary.everything)
+    figures = [KeyFigure(what, f"{measured} of {total}", _state_note(summary))]
     best = max(summary.measured, key=_rate, default=None)
     if best is not None:
         where = f"{panel_title(best.cell)}, {batch_words(best.cell)}, {_devices(summary, best)}"
@@ -49,7 +50,7 @@ def key_figures(summary: RunSummary) -> tuple[KeyFigure, ...]:
 
 def _coverage(summary: RunSummary) -> str:
     total, measured = len(summary.cells), len(summary.measured)
-    text = f"{measured} of {plural(total, 'planned cell')} {'was' if measured == 1 else 'were'} measured on "
+    text = f"{measured} of {plural(total, 'planned training cell')} {'was' if measured == 1 else 'were'} measured on "
     text += f"{device_names(summary)}."
     states = Counter(cell.state for cell in summary.cells)
     if states[State.SKIPPED]:
@@ -59,7 +60,7 @@ def _coverage(summary: RunSummary) -> str:
             for reason, count in reasons.most_common(3)
         ]
         more = f" and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
-        text += f" {plural(states[State.SKIPPED], 'cell')} skipped: {'; '.join(told)}{more}."
+        text += f" {states[State.SKIPPED]:,} skipped: {'; '.join(told)}{more}."
     failed = [state for state in states if state not in (State.OK, State.SKIPPED)]
     if failed:
         told = [f"{states[state]} {state.value}" for state in sorted(failed)]

@@ -66,8 +66,9 @@ def test_what_runs_is_told(folder: RunFolder, port: int) -> None:
     cell = trained(folder.experiment.plan[0])
     (folder.begin_launch(cell, 0) / "progress.jsonl").write_text('{"phase":"measuring","steps":40}\n')
     assert json.loads(get(port, "/state")[1])["running"] == f"{cell.id}, launch-0: measuring, 40 steps"
-    (folder.launch_directory(cell, 0) / "progress.jsonl").write_text("[1]\n")
-    assert json.loads(get(port, "/state")[1])["running"].endswith("starting")
+    for strange in ("[1]\n", "[" * 5000, "\0"):
+        (folder.launch_directory(cell, 0) / "progress.jsonl").write_text(strange)
+        assert json.loads(get(port, "/state")[1])["running"].endswith("starting")
 
 
 @pytest.mark.parametrize("path", ["/experiment.json", "/../experiment.json", "/cells", "/?x", "/etc/passwd"])

@@ -10,6 +10,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from pydantic_core import from_json
+
 from torchscale.errors import MachineError, TorchscaleError
 from torchscale.garbage import no_collections
 from torchscale.reading import read_summary
@@ -86,7 +88,7 @@ def _last_line(path: Path) -> str:
     """What rank 0 said last."""
     try:
         lines = path.read_bytes()[-4096:].splitlines()
-        last = json.loads(lines[-1]) if lines else {}
+        last = from_json(lines[-1]) if lines else {}
     except (OSError, ValueError):
         return "starting"
     if not isinstance(last, dict):

@@ -5,13 +5,13 @@ A baseline is one JSON file, ``baselines/<name>.json`` unless told otherwise, me
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel
+from pydantic_core import from_json
 
 from torchscale.analysis.result_set import result_set, single_result
 from torchscale.errors import StoreError, UsageError
@@ -123,7 +123,7 @@ def _load_file(path: Path) -> ResultSet:
     """A record or a baseline, as its content says."""
     try:
         with path.open("rb") as file:
-            content = json.loads(file.read(1 << 26) or b"null")
+            content = from_json(file.read(1 << 26) or b"null")
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if isinstance(content, dict) and "cell_id" in content and "launch" in content:

@@ -149,6 +149,16 @@ def test_a_record_is_a_side_too(tmp_path: Path) -> None:
     assert "cell.json: not there" in torchscale(tmp_path, "compare", "a", str(copied)).stderr
 
 
+@pytest.mark.parametrize("content", ["[" * 200_000, '{"cells":' * 100_000, "\0", "", "[1, 2]", "null"])
+def test_a_file_that_is_nothing_of_ours_is_told_in_a_line(tmp_path: Path, content: str) -> None:
+    measured(tmp_path / "before")
+    (tmp_path / "strange.json").write_text(content)
+    done = torchscale(tmp_path, "compare", "before", "strange.json")
+    assert done.returncode == 2
+    assert "error: strange.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_newer_baseline_is_refused_by_its_version(tmp_path: Path) -> None:
     measured(tmp_path / "a")
     torchscale(tmp_path, "baseline", "save", "main", "--source", "a")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from torchscale.analysis.comparison import LEVEL, MIN_LAUNCHES, CellComparison, Change, Outcome, Pair, Verdict
 from torchscale.analysis.matching import Difference
+from torchscale.analysis.welch import LogRatio
 from torchscale.report.comparison_words import (
     METRIC_WORDS,
     change_words,
@@ -40,10 +41,12 @@ from torchscale.report.document import (
 from torchscale.report.selection import spread_out
 from torchscale.report.words import chart_name, plural
 from torchscale.schema.results import Metric
-from torchscale.units import format_percent
+from torchscale.units import format_change, format_percent
 
 _MAX_POINTS = 60
 _MAX_TICKS = 10
+_VAGUE = 4.0
+"""An interval whose ends are this many times apart would squeeze all others."""
 _TONES = {Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD, Verdict.SAME: Tone.PLAIN}
 
 
@@ -170,7 +173,13 @@ def _overall_section(comparison: Comparison) -> Section:
         ),
         Table("Overall", columns, tuple(rows)),
     ]
-    blocks += [ChartGrid(tuple(charts)) for charts in [_charts(comparison)] if charts]
+    charts = _charts(comparison)
+    if charts:
+        decided = [change for pair in comparison.pairs for _, change in pair.decided_by(comparison.metrics)]
+        if any(change.ratio.interval != _drawn_interval(change.ratio) for change in decided):
+            text = f"Intervals whose ends are over {_VAGUE:g} times apart are not drawn; the table holds them."
+            blocks.append(Paragraph(text, of_charts=True))
+        blocks.append(ChartGrid(tuple(charts)))
     scores = [f"{pair.other.name}: {score_words(pair.score)}." for pair in comparison.pairs if pair.score is not None]
     if scores:
         text = (
@@ -190,7 +199,7 @@ def _charts(comparison: Comparison) -> list[Chart]:
         changes.sort(key=lambda change: change.ratio.log)
         if len(changes) > _MAX_POINTS:
             changes = [*changes[: _MAX_POINTS // 2], *changes[-_MAX_POINTS // 2 :]]
-        ends = [change.ratio.interval or (change.ratio.value,) * 2 for change in changes]
+        ends = [_drawn_interval(change.ratio) or (change.ratio.value,) * 2 for change in changes]
         places = tuple(float(number) for number in range(1, len(changes) + 1))
         title = f"{shortened(pair.other.name)} against {shortened(pair.reference.name)}"
         series = [
@@ -203,7 +212,13 @@ def _charts(comparison: Comparison) -> list[Chart]:
             )
         ]
         series += [
-            Series(f"threshold {share:+.0%}", (0.5, places[-1] + 0.5), (share * 100,) * 2, reference=True, legend=False)
+            Series(
+                f"threshold {format_change(share)}",
+                (0.5, places[-1] + 0.5),
+                (share * 100,) * 2,
+                reference=True,
+                legend=False,
+            )
             for share in (-comparison.threshold, comparison.threshold)
         ]
         found.append(
@@ -220,6 +235,11 @@ def _charts(comparison: Comparison) -> list[Chart]:
             )
         )
     return found
+
+
+def _drawn_interval(ratio: LogRatio) -> tuple[float, float] | None:
+    interval = ratio.interval
+    return interval if interval is not None and interval[1] <= _VAGUE * interval[0] else None
 
 
 def _cells_section(comparison: Comparison) -> Section:

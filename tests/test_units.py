@@ -5,6 +5,7 @@ import pytest
 from torchscale.units import (
     format_byte_rate,
     format_bytes,
+    format_change,
     format_flops,
     format_percent,
     format_rate,
@@ -59,6 +60,15 @@ def test_rate(rate: float, text: str) -> None:
 def test_percent() -> None:
     assert format_percent(0.934) == "93.4 %"
     assert format_percent(0.934, 0) == "93 %"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(0.0123, "+1.2 %"), (-0.5, "-50.0 %"), (0.0004, "0.0 %"), (-0.0004, "0.0 %"), (8.0, "+800.0 %"), (9.0, "×10.0"),
+     (122.0, "×123"), (1e60, "×1.0e+60")],
+)  # fmt: skip
+def test_change(ratio: float, text: str) -> None:
+    assert format_change(ratio) == text
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,13 @@ def test_ratio_interval_and_p_are_those_of_an_independent_tool() -> None:
     assert found.value == pytest.approx(stats.gmean(AFTER) / stats.gmean(BEFORE))
 
 
+def test_launches_that_have_nothing_in_common_give_an_interval_all_the_same() -> None:
+    found = log_ratio([1e-30, 1e30], [1e30, 1e-30])
+    assert found.interval is not None
+    assert 0 <= found.interval[0] < 1e-100
+    assert 1e100 < found.interval[1] < math.inf
+
+
 def test_one_launch_gives_a_ratio_and_nothing_about_its_spread() -> None:
     found = log_ratio([110.0], BEFORE)
     assert found.value == pytest.approx(110 / stats.gmean(BEFORE))

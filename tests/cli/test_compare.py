@@ -128,7 +128,7 @@ def test_a_baseline_is_kept_listed_shown_and_compared_with(tmp_path: Path) -> No
     listed = json.loads(torchscale(tmp_path, "baseline", "list", "--json").stdout)
     assert [(row["name"], row["cells"], row["launches"]) for row in listed] == [("main", 1, 3)]
     assert "main" in torchscale(tmp_path, "baseline", "list").stdout
-    assert "throughput" in torchscale(tmp_path, "baseline", "show", "main").stdout
+    assert "samples/s\ncell" in torchscale(tmp_path, "baseline", "show", "main").stdout
     assert torchscale(tmp_path, "compare", "main", "a").returncode == 0
     assert torchscale(tmp_path, "compare", "baselines/main.json", "b").returncode == 1
     for name in ("../main", "", ".hidden", "a/b"):
@@ -156,6 +156,29 @@ def test_a_file_that_is_nothing_of_ours_is_told_in_a_line(tmp_path: Path, conten
     done = torchscale(tmp_path, "compare", "before", "strange.json")
     assert done.returncode == 2
     assert "error: strange.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("throughput", 0.0, "greater than or equal to"),
+        ("throughput", 1e308, "less than or equal to"),
+        ("throughput", 5e-324, "greater than or equal to"),
+        ("banana/fp32", 1.0, "'banana' is no metric"),
+    ],
+)
+def test_a_baseline_with_figures_that_cannot_be_is_refused(tmp_path: Path, key: str, value: float, told: str) -> None:
+    measured(tmp_path / "a")
+    torchscale(tmp_path, "baseline", "save", "main", "--source", "a")
+    path = tmp_path / "baselines" / "main.json"
+    content = json.loads(path.read_text())
+    content["cells"][0]["launches"][0]["values"][key] = value
+    path.write_text(json.dumps(content))
+    done = torchscale(tmp_path, "compare", "main", "main")
+    assert done.returncode == 2
+    assert "baselines/main.json" in done.stderr
+    assert told in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+import io
+import re
+
+from rich.console import Console
+
 from tests.analysis.test_comparison import STEADY, result, scaled, side
 from tests.factories import cells
 from torchscale.analysis.comparison import compare
 from torchscale.report.comparison import Comparison, comparison_document
+from torchscale.report.comparison_console import print_comparison
 from torchscale.report.document import Chart, Document
 from torchscale.report.html import render_html
 from torchscale.report.markdown import render_markdown
+from torchscale.schema.hardware import HardwareCell
+from torchscale.schema.record import State
+from torchscale.schema.results import LaunchFigures, ResultCell
 
 NOTE = "are not drawn; the table holds them"
 
@@ -32,6 +41,24 @@ def test_changes_are_drawn_from_lowest_to_highest_between_the_thresholds() -> No
     assert [round(change, 1) for change in changes.y] == [-5.0, 10.0]
     assert changes.low[0] < changes.y[0]
     assert [series.name for series in thresholds] == ["threshold -0.5 %", "threshold +0.5 %"]
+
+
+def test_the_terminal_has_a_table_for_each_metric_that_fits_it() -> None:
+    chosen = cells()[:2]
+    skipped = ResultCell(cell=chosen[1], state=State.SKIPPED, reason="needs 8 devices")
+    ceilings = HardwareCell(
+        matmul_sizes=(64,), matmul_dtypes=("fp32",), seconds=0.1, copy_bytes=1, disk_bytes=1, world_size=1, device="cpu"
+    )
+    machine = ResultCell(cell=ceilings, state=State.OK, launches=(LaunchFigures(values={"copy/device": 1e9}),))
+    one = side(result(chosen[0]), skipped, machine, name="before")
+    other = side(result(chosen[0], tuple(scaled(STEADY, 20))), skipped, machine, name="after")
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_comparison(Comparison((compare(one, other),), (), ("before", "after")), console)
+    text = console.export_text()
+    assert "samples/s\ncell        batch n before after change  95 % interval verdict\n" in text
+    assert re.search(r"^tiny ResNet     8 1    100 2,000  ×20.0 ×20\.0 to ×20\.0 better *$", text, re.MULTILINE)
+    assert "copies device\ncell" in text
+    assert "2 devices: unmeasured: both skipped (needs 8 devices)" in text
 
 
 def test_an_interval_that_tells_nothing_does_not_squeeze_the_others() -> None:

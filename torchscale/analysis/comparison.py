@@ -246,7 +246,7 @@ def _series(cell: ResultCell, price: float | None) -> dict[str, list[float]]:
     found = {
         key: [launch.values[key] for launch in cell.launches]
         for key in keys
-        if all(launch.values.get(key, 0.0) > 0 for launch in cell.launches)
+        if all(key in launch.values for launch in cell.launches)
     }
     rates = found.get(Metric.THROUGHPUT.value)
     if price is not None and price > 0 and rates is not None:

@@ -15,7 +15,7 @@ from torchscale.schema.collectives import CollectivesCell
 from torchscale.schema.environment import RankPlace
 from torchscale.schema.hardware import HardwareCell
 from torchscale.schema.record import DataUse, LaunchRecord, State
-from torchscale.schema.results import LaunchFigures, Metric
+from torchscale.schema.results import LARGEST, SMALLEST, LaunchFigures, Metric
 from torchscale.schema.run import CellRun
 
 
@@ -91,7 +91,8 @@ def cell_facts(run: CellRun, state: State) -> CellFacts:
 
 def launch_figures(run: CellRun, record: LaunchRecord) -> LaunchFigures:
     """What one launch measured, for comparisons; never pooled steps."""
-    found = {key: value for key, value in _values(run, record).items() if value is not None and value > 0}
+    measured = {key: value for key, value in _values(run, record).items() if value is not None}
+    found = {key: value for key, value in measured.items() if SMALLEST <= value <= LARGEST}
     return LaunchFigures(started_at=record.started_at, values=found)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from torchscale.analysis.stats import student_t_quantile
 
 _CONFIDENCE = 0.95
+_LARGEST_LOG = 700.0
+"""Of a number that a float can hold."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class LogRatio:
         if self.error is None or self.degrees is None:
             return None
         half = student_t_quantile(0.5 + _CONFIDENCE / 2, self.degrees) * self.error if self.error else 0.0
-        return math.exp(self.log - half), math.exp(self.log + half)
+        return math.exp(self.log - half), math.exp(min(self.log + half, _LARGEST_LOG))
 
     @property
     def p(self) -> float | None:

@@ -27,7 +27,16 @@ from torchscale.report.document import (
 )
 from torchscale.report.profile_words import RANK_HEADINGS, finding_text, not_judged, rank_shares, stall_line
 from torchscale.report.selection import MAX_PANELS
-from torchscale.report.words import batch_words, chart_name, device_noun, panel_title, panels, plural
+from torchscale.report.words import (
+    batch_words,
+    chart_name,
+    device_noun,
+    identity_columns,
+    identity_values,
+    panel_title,
+    panels,
+    plural,
+)
 from torchscale.schema.finding import Confidence, Diagnosis, Finding
 from torchscale.schema.profile import ProfileAnalysis, RankBreakdown
 from torchscale.units import format_bytes, format_percent, format_seconds
@@ -56,10 +65,7 @@ def lost_time(summary: RunSummary) -> Section:
         return Section("Where the time goes", "lost", ())
     rows = tuple(_lost_row(cell) for line in lossy for cell in line if cell.decomposition is not None)
     columns = (
-        Column("model"),
-        Column("setting"),
-        Column("batch", True),
-        Column(device_noun(summary), True),
+        *identity_columns(summary),
         Column("step", True),
         Column("ideal", True),
         *(Column(name, True) for name, _ in _PARTS),
@@ -119,18 +125,11 @@ def _lost_row(cell: CellSummary) -> tuple[Value, ...]:
     lost = cell.decomposition
     assert lost is not None  # noqa: S101 - only such cells come here; this tells the type checker
     return (
-        Value(shortened(cell.cell.model)),
-        Value(cell.cell.setting),
-        Value(_batch(cell), cell.cell.batch_size),
-        Value(str(cell.cell.world_size), cell.cell.world_size),
+        *identity_values(cell.cell),
         Value(format_seconds(lost.step), lost.step),
         Value(format_seconds(lost.ideal), lost.ideal),
         *(_part_value(lost, key) for _, key in _PARTS),
     )
-
-
-def _batch(cell: CellSummary) -> str:
-    return str(cell.cell.batch_size) if cell.cell.scaling == "weak" else f"{cell.cell.batch_size} global"
 
 
 def _part_value(lost: Decomposition, key: str) -> Value:
@@ -160,10 +159,7 @@ def diagnosis_section(summary: RunSummary) -> Section:
         blocks.append(Paragraph(f"No bottleneck was found in {clean} of {len(judged)} cells."))
     if rows:
         columns = (
-            Column("model"),
-            Column("setting"),
-            Column("batch", True),
-            Column(device_noun(summary), True),
+            *identity_columns(summary),
             Column("cost", True),
             Column("finding", prose=True),
             Column("what to do", prose=True),
@@ -189,10 +185,7 @@ def _finding_row(cell: CellSummary, finding: Finding) -> tuple[Value, ...]:
     cost = Value(format_percent(finding.cost_percent / 100), finding.cost_percent)
     tone = Tone.CAUTION if cell.flags else _CONFIDENCE_TONE[finding.confidence]
     return (
-        Value(shortened(cell.cell.model)),
-        Value(cell.cell.setting),
-        Value(_batch(cell), cell.cell.batch_size),
-        Value(str(cell.cell.world_size), cell.cell.world_size),
+        *identity_values(cell.cell),
         cost if finding.cost_percent else DASH,
         Value(shortened(f"{finding.kind.words}: {finding.summary}. Evidence: {'; '.join(finding.evidence)}.")),
         Value(shortened(_sentence(finding.advice))),

@@ -38,7 +38,14 @@ from torchscale.report.over_time import Detail, over_time_section
 from torchscale.report.resources import memory_section, telemetry_section
 from torchscale.report.selection import selection_words
 from torchscale.report.verdict import key_figures, verdict
-from torchscale.report.words import device_names, device_noun, half_width_words, listed, plural
+from torchscale.report.words import (
+    device_names,
+    half_width_words,
+    identity_columns,
+    identity_values,
+    listed,
+    plural,
+)
 from torchscale.report.workloads import bubble_values, data_section
 from torchscale.schema.config import PRESETS, Experiment
 from torchscale.schema.printing import changed_content
@@ -148,7 +155,7 @@ def _step_times(summary: RunSummary) -> Section:
     compiled = any(cell.cell.compile for cell in summary.measured)
     rows = tuple(_step_row(cell, piped=piped, compiled=compiled) for cell in summary.measured)
     columns = (
-        *_identity_columns(summary),
+        *identity_columns(summary),
         Column("p50", True),
         Column("p95", True),
         Column("p99", True),
@@ -188,7 +195,7 @@ def _step_row(cell: CellSummary, *, piped: bool, compiled: bool) -> tuple[Value,
     quantiles = (figures.step_p50, figures.step_p95, figures.step_p99, figures.step_maximum)
     parts = (phases.data_wait, phases.forward, phases.backward, phases.sync, phases.optimizer)
     return (
-        *_identity(cell),
+        *identity_values(cell.cell),
         *(optional_value(seconds, format_seconds) for seconds in (*quantiles, *parts)),
         *(bubble_values(cell) if piped else ()),
         *((optional_value(figures.compile_seconds, format_seconds),) if compiled else ()),
@@ -197,7 +204,7 @@ def _step_row(cell: CellSummary, *, piped: bool, compiled: bool) -> tuple[Value,
 
 def _cells(summary: RunSummary) -> Section:
     columns = (
-        *_identity_columns(summary),
+        *identity_columns(summary),
         Column("state"),
         Column("samples/s", True),
         Column("per device", True),
@@ -232,31 +239,16 @@ def _machine_row(summary: CeilingSummary) -> tuple[Value, ...]:
     )
 
 
-def _identity_columns(summary: RunSummary) -> tuple[Column, ...]:
-    return Column("model"), Column("setting"), Column("batch", True), Column(device_noun(summary), True)
-
-
-def _identity(summary: CellSummary) -> tuple[Value, ...]:
-    cell = summary.cell
-    batch = str(cell.batch_size) if cell.scaling == "weak" else f"{cell.batch_size} global"
-    return (
-        Value(shortened(cell.model)),
-        Value(cell.setting),
-        Value(batch, cell.batch_size),
-        Value(str(cell.world_size), cell.world_size),
-    )
-
-
 def _cell_row(summary: CellSummary) -> tuple[Value, ...]:
     state = Value(summary.state.value, summary.state.value, _STATE_TONE.get(summary.state, Tone.BAD))
     warnings = ", ".join(flag.value for flag in summary.flags)
     remark = Value(shortened(summary.reason or warnings, _REASON), None, Tone.CAUTION if warnings else Tone.PLAIN)
     figures = summary.figures
     if figures is None:
-        return (*_identity(summary), state, *[DASH] * 6, remark)
+        return (*identity_values(summary.cell), state, *[DASH] * 6, remark)
     half_width = figures.run_half_width if figures.run_half_width is not None else figures.half_width
     return (
-        *_identity(summary),
+        *identity_values(summary.cell),
         state,
         Value(format_rate(figures.samples_per_second), figures.samples_per_second),
         Value(format_rate(figures.samples_per_second_per_device), figures.samples_per_second_per_device),

@@ -278,7 +278,7 @@ def _cells_section(comparison: Comparison) -> Section:
 def _row(cell: CellComparison, change: Change) -> tuple[Value, ...]:
     return (
         Value(result_words(cell.cell)),
-        Value(metric_words(change)),
+        Value(metric_words(change.metric, change.detail)),
         Value(level_words(change.metric, change.before), change.before),
         Value(level_words(change.metric, change.after), change.after),
         Value(change_words(change.ratio), change.ratio.value - 1),

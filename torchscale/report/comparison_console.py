@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from torchscale.analysis.comparison import Outcome, Pair, Verdict
+from torchscale.analysis.comparison import CellComparison, Change, Outcome, Pair, Verdict
 from torchscale.report.comparison import Comparison
 from torchscale.report.comparison_words import (
     change_words,
@@ -19,15 +21,32 @@ from torchscale.report.comparison_words import (
     pair_verdict,
     result_words,
     score_words,
+    state_words,
 )
 from torchscale.report.document import shortened
-from torchscale.report.words import plural
+from torchscale.report.words import plural, short_batch, short_title
+from torchscale.schema.cell import Cell
+from torchscale.schema.memory import MemoryCell
 from torchscale.schema.results import Metric, ResultCell, ResultSet
+from torchscale.schema.task import AnyCell
 from torchscale.units import format_percent
 
 _STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "bold red", Verdict.SAME: "default"}
 _MAX_ROWS = 60
 _MAX_DIFFERENCES = 12
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What the cell is, its batch if it has one, its count."""
+
+    title: str
+    batch: str
+    count: int
+
+    def columns(self, beside: Sequence[_Head]) -> list[str]:
+        """In a table with these."""
+        return [escape(self.title), *([self.batch] if any(head.batch for head in beside) else []), str(self.count)]
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -50,41 +69,20 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 def _print_pair(pair: Pair, comparison: Comparison, console: Console) -> None:
     names = (shortened(pair.reference.name), shortened(pair.other.name))
     decided = pair.decided_by(comparison.metrics)
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("cell", overflow="fold")
-    metrics = {metric_words(change) for _, change in decided}
-    if len(metrics) > 1:
-        table.add_column("metric", overflow="fold")
-    one_metric = next(iter(metrics), "")
-    for name in names:
-        heading = escape(name if len(metrics) > 1 else f"{name}, {one_metric}")
-        table.add_column(heading, justify="right", overflow="fold")
-    for heading in ("change", "95 % interval"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    by_metric: dict[str, list[tuple[CellComparison, Change]]] = {}
     for cell, change in decided[:_MAX_ROWS]:
-        style = _STYLES.get(change.verdict, "yellow")
-        mark = "[yellow]*[/yellow]" if cell.flags else ""
-        table.add_row(
-            escape(result_words(cell.cell)),
-            *([metric_words(change)] if len(metrics) > 1 else []),
-            level_words(change.metric, change.before),
-            level_words(change.metric, change.after),
-            change_words(change.ratio),
-            interval_words(change.ratio),
-            f"[{style}]{change.verdict.value}[/{style}]{mark}",
-        )
-    if table.row_count:
-        console.print(table)
+        by_metric.setdefault(metric_words(change.metric, change.detail), []).append((cell, change))
+    for words, changes in by_metric.items():
+        _print_table(words, _table(changes, names), console)
     if len(decided) > _MAX_ROWS:
         console.print(f"… and {len(decided) - _MAX_ROWS} more (--format json or html)", markup=False)
-    others = [cell for cell in pair.cells if cell.outcome is not Outcome.COMPARED]
-    for cell in others[:_MAX_DIFFERENCES]:
-        text = f"{cell.outcome.value}: {result_words(cell.cell)}: {outcome_words(cell, names)}"
-        console.print(shortened(text), markup=False, soft_wrap=True)
-    if len(others) > _MAX_DIFFERENCES:
-        console.print(f"… and {len(others) - _MAX_DIFFERENCES} more that were not compared", markup=False)
-    console.print()
+    others: dict[str, list[ResultCell]] = {}
+    for cell in pair.cells:
+        if cell.outcome is not Outcome.COMPARED:
+            others.setdefault(f"{cell.outcome.value}: {outcome_words(cell, names)}", []).append(cell.cell)
+    if others:
+        _print_grouped(others, console)
+        console.print()
     for sentence in pair_verdict(pair, comparison.metrics):
         console.print(sentence, markup=False, soft_wrap=True)
     if pair.score is not None:
@@ -98,32 +96,84 @@ def _print_pair(pair: Pair, comparison: Comparison, console: Console) -> None:
     console.print()
 
 
+def _print_table(heading: str, table: Table, console: Console) -> None:
+    console.print(heading, style="bold", markup=False, highlight=False)
+    console.print(table)
+    console.print()
+
+
+def _print_grouped(cells: Mapping[str, Sequence[ResultCell]], console: Console) -> None:
+    """Cells of which the same is to be said, a line for each such group."""
+    for said, found in list(cells.items())[:_MAX_DIFFERENCES]:
+        more = f" and {plural(len(found) - 1, 'other cell')}" if len(found) > 1 else ""
+        console.print(shortened(f"{result_words(found[0])}{more}: {said}"), markup=False, soft_wrap=True)
+    left = sum(map(len, list(cells.values())[_MAX_DIFFERENCES:]))
+    if left:
+        console.print(f"… and {plural(left, 'other cell')}", markup=False)
+
+
+def _new_table(heads: Sequence[_Head], headings: Sequence[str]) -> Table:
+    """With columns for what tells the cells apart, then for these figures."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("cell", overflow="fold")
+    for heading in (*(["batch"] if any(head.batch for head in heads) else []), "n"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in headings:
+        table.add_column(escape(heading), justify="right", overflow="fold")
+    return table
+
+
+def _table(changes: Sequence[tuple[CellComparison, Change]], names: tuple[str, str]) -> Table:
+    """Changes of one metric."""
+    heads = [_head(cell.cell.cell) for cell, _ in changes]
+    with_interval = any(change.ratio.interval is not None for _, change in changes)
+    table = _new_table(heads, names)
+    for heading in ("change", *(["95 % interval"] if with_interval else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for head, (cell, change) in zip(heads, changes, strict=True):
+        style = _STYLES.get(change.verdict, "yellow")
+        mark = "[yellow]*[/yellow]" if cell.flags else ""
+        table.add_row(
+            *head.columns(heads),
+            level_words(change.metric, change.before),
+            level_words(change.metric, change.after),
+            change_words(change.ratio),
+            *([interval_words(change.ratio)] if with_interval else []),
+            f"[{style}]{change.verdict.value}[/{style}]{mark}",
+        )
+    return table
+
+
+def _head(cell: AnyCell) -> _Head:
+    trained = cell.training if isinstance(cell, MemoryCell) else cell
+    if isinstance(trained, Cell):
+        return _Head(short_title(trained), short_batch(trained), cell.world_size)
+    return _Head(shortened(", ".join([cell.title, *cell.settings])), "", cell.world_size)
+
+
 def print_result_set(results: ResultSet, console: Console) -> None:
     """Where it was measured, and the figures of each cell."""
     device = ", ".join(sorted({cell.device for cell in results.cells if cell.device}))
     host = "" if results.environment is None else f" on {results.environment.hostname}"
     console.print(shortened(f"{results.name}: measured {results.created_at}{host}, {device}"), markup=False)
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("cell", overflow="fold")
-    table.add_column("metric")
-    table.add_column("mean of launches", justify="right")
-    table.add_column("spread", justify="right")
-    table.add_column("launches", justify="right")
-    table.add_column("state")
+    console.print()
+    by_metric: dict[str, list[ResultCell]] = {}
+    others: dict[str, list[ResultCell]] = {}
     for cell in results.cells:
-        keys = list(cell.launches[0].values) if cell.launches else []
-        for key in keys or [""]:
-            table.add_row(*_figure_row(cell, key))
-    console.print(table)
-
-
-def _figure_row(cell: ResultCell, key: str) -> list[str]:
-    values = [launch.values[key] for launch in cell.launches if key in launch.values]
-    name = escape(result_words(cell))
-    if not values:
-        return [name, "–", "–", "–", str(len(cell.launches)), f"{cell.state.value}"]
-    metric = Metric(key.partition("/")[0])
-    mean = statistics.fmean(values)
-    spread = "–" if len(values) < 2 else format_percent(statistics.stdev(values) / mean)
-    words = key.replace("/", " ")
-    return [name, escape(words), level_words(metric, mean), spread, str(len(values)), f"{cell.state.value}"]
+        for key in dict.fromkeys(key for launch in cell.launches for key in launch.values):
+            by_metric.setdefault(key, []).append(cell)
+        if not cell.launches:
+            others.setdefault(state_words(cell), []).append(cell)
+    for key, cells in by_metric.items():
+        name, _, detail = key.partition("/")
+        metric = Metric(name)
+        heads = [_head(cell.cell) for cell in cells]
+        table = _new_table(heads, ("mean of launches", "spread", "launches"))
+        for head, cell in zip(heads, cells, strict=True):
+            values = [launch.values[key] for launch in cell.launches if key in launch.values]
+            mean = statistics.fmean(values)
+            spread = "–" if len(values) < 2 else format_percent(statistics.stdev(values) / mean)
+            table.add_row(*head.columns(heads), level_words(metric, mean), spread, str(len(values)))
+        _print_table(metric_words(metric, detail.replace("/", " ")), table, console)
+    _print_grouped(others, console)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.analysis.comparison import CellComparison, Change, Outcome, Overall, Pair, Score, Verdict
+from torchscale.analysis.comparison import CellComparison, Outcome, Overall, Pair, Score, Verdict
 from torchscale.analysis.welch import LogRatio
 from torchscale.report.document import shortened
 from torchscale.report.words import cell_words, listed, plural
@@ -37,9 +37,9 @@ def level_words(metric: Metric, value: float) -> str:
     return _UNITS.get(metric, format_rate)(value)
 
 
-def metric_words(change: Change) -> str:
+def metric_words(metric: Metric, detail: str) -> str:
     """``samples/s``, or ``bus bandwidth all_reduce fp32``."""
-    return " ".join(part for part in (METRIC_WORDS[change.metric], change.detail) if part)
+    return f"{METRIC_WORDS[metric]} {detail}" if detail else METRIC_WORDS[metric]
 
 
 def change_words(ratio: LogRatio) -> str:
@@ -52,7 +52,7 @@ def interval_words(ratio: LogRatio) -> str:
     if ratio.interval is None:
         return "–"
     low, high = (format_change(end - 1) for end in ratio.interval)
-    return f"{low.removesuffix(' %')} to {high}"
+    return f"{low.removesuffix(' %') if high.endswith('%') else low} to {high}"
 
 
 def result_words(cell: ResultCell) -> str:
@@ -70,8 +70,16 @@ def outcome_words(cell: CellComparison, names: tuple[str, str]) -> str:
         if one is None:
             told.append(f"not in {name}")
         else:
-            told.append(f"{name}: {one.state.value}" + (f" ({one.reason})" if one.reason else ""))
+            told.append(f"{name} {state_words(one)}")
+    before, after = cell.before, cell.after
+    if before is not None and after is not None and state_words(before) == state_words(after):
+        told = [f"both {state_words(before)}"]
     return shortened("; ".join(told))
+
+
+def state_words(cell: ResultCell) -> str:
+    """``skipped (needs 4 devices)``."""
+    return cell.state.value + (f" ({cell.reason})" if cell.reason else "")
 
 
 def overall_words(overall: Overall) -> str:

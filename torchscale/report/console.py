@@ -9,12 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from torchscale.analysis.results import CellSummary, RunSummary
-from torchscale.catalog.models import model_title
 from torchscale.report.ceiling_words import ceiling_outcome
 from torchscale.report.profile_words import finding_text
-from torchscale.report.words import batch_words, half_width_words, panel_title, plural
+from torchscale.report.words import batch_words, half_width_words, panel_title, plural, short_batch, short_title
 from torchscale.schema.record import State
-from torchscale.schema.strategy import strategy_label
 from torchscale.units import format_bytes, format_percent, format_rate, format_seconds
 
 _STATE_STYLE = {State.OK: "green", State.SKIPPED: "dim", State.INTERRUPTED: "yellow", State.INCOMPLETE: "yellow"}
@@ -98,13 +96,8 @@ def _flag_lines(summary: RunSummary) -> list[str]:
 
 def _row(summary: CellSummary, *, with_mfu: bool) -> list[str]:
     cell, figures = summary.cell, summary.figures
-    label = strategy_label(cell.strategy)
-    settings: list[str] = [cell.precision] if cell.precision != "fp32" else []
-    settings += [*([label] if label != "ddp" else []), *cell.settings]
-    title = " ".join([model_title(cell.model), *settings])
-    batch = str(cell.batch_size) if cell.scaling == "weak" else f"{cell.batch_size} global"
     style = _STATE_STYLE.get(summary.state, "red")
-    head = [escape(title), batch, str(cell.world_size)]
+    head = [escape(short_title(cell)), short_batch(cell), str(cell.world_size)]
     if figures is None:
         return [*head, *["–"] * (5 + with_mfu), f"[{style}]{summary.state.value}[/{style}]"]
     mark = "[yellow]*[/yellow]" if summary.flags else ""

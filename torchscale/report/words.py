@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
-from torchscale.report.document import shortened
+from torchscale.report.document import Column, Value, shortened
 from torchscale.schema.cell import Cell
+from torchscale.schema.strategy import strategy_label
 from torchscale.units import format_percent
 
 _NAME_CHARACTERS = 80
@@ -47,6 +48,33 @@ def panel_title(cell: Cell) -> str:
 def batch_words(cell: Cell) -> str:
     """``batch 32`` per device, or ``global batch 256``."""
     return f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
+
+
+def short_title(cell: Cell) -> str:
+    """The model and what of its setting is not the default, for tables that have columns for batch and count."""
+    label = strategy_label(cell.strategy)
+    settings = [*([cell.precision] if cell.precision != "fp32" else []), *([label] if label != "ddp" else [])]
+    return shortened(" ".join([model_title(cell.model), *settings, *cell.settings]))
+
+
+def short_batch(cell: Cell) -> str:
+    """``32`` per device, or ``256 global``."""
+    return str(cell.batch_size) if cell.scaling == "weak" else f"{cell.batch_size} global"
+
+
+def identity_columns(summary: RunSummary) -> tuple[Column, ...]:
+    """Of :func:`identity_values`."""
+    return Column("model"), Column("setting"), Column("batch", True), Column(device_noun(summary), True)
+
+
+def identity_values(cell: Cell) -> tuple[Value, ...]:
+    """What a table says of a cell first: model, setting, batch, count."""
+    return (
+        Value(shortened(cell.model)),
+        Value(cell.setting),
+        Value(short_batch(cell), cell.batch_size),
+        Value(str(cell.world_size), cell.world_size),
+    )
 
 
 def cell_words(cell: Cell) -> str:

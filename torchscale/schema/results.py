@@ -6,8 +6,9 @@ A baseline is this on disk: one JSON file that can be read, committed and compar
 from __future__ import annotations
 
 from enum import Enum
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.config import Experiment
@@ -42,11 +43,27 @@ class Metric(str, Enum):
         return self not in (Metric.STEP_P95, Metric.MEMORY)
 
 
+SMALLEST, LARGEST = 1e-30, 1e30
+"""No figure of a measurement lies beyond, in any unit of ours."""
+
+
+def _of_a_metric(key: str) -> str:
+    name = key.partition("/")[0]
+    if name not in {metric.value for metric in Metric}:
+        raise ValueError(f"{name[:40]!r} is no metric")
+    return key
+
+
+FigureKey = Annotated[str, AfterValidator(_of_a_metric)]
+"""A metric, or a metric and what of it: ``busbw/all_reduce/fp32``."""
+Figure = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
+
+
 class LaunchFigures(Frozen):
-    """What one launch measured. Keys are a metric, or a metric and what of it: ``busbw/all_reduce/fp32``."""
+    """What one launch measured."""
 
     started_at: str = ""
-    values: dict[str, float] = Field(default_factory=dict)
+    values: dict[FigureKey, Figure] = Field(default_factory=dict)
 
 
 class ResultCell(Frozen):

@@ -22,6 +22,18 @@ from rich.text import Text
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 TRAINING = Path(__file__).resolve().parent.parent / "tests" / "integration" / "models" / "user_training.py"
 """A training loop with the one line of torchscale, whose second rank is 20 ms late."""
+MODELS = Path(__file__).resolve().parent.parent / "tests" / "integration" / "models"
+PAIR = """\
+experiment_name: pair
+models: ["slowed:build"]
+batch_sizes: [32, 64]
+gpu_counts: [1, 2]
+device: cpu
+launch: {threads_per_rank: 1}
+benchmark: {preset: quick, max_seconds: 4}
+"""
+"""A network that does more work in every step where ``EXTRA_PRODUCTS`` says so."""
+PAIR_LAUNCHES = 5
 WIDTH = 120
 MISTAKES = """\
 experiment_name: ../scaling
@@ -68,7 +80,25 @@ def main() -> None:
             *(*torchrun, str(TRAINING), "0.02", "100000"),
             shown="profile --duration 3s -- torchrun --nproc-per-node 2 train.py",
         )
+        measure_pair(place)
+        draw("compare", place, "compare", "results/before", "results/after")
     photograph(run / "report.html")
+
+
+def measure_pair(directory: Path) -> None:
+    """The same network without and with more work in every step, in turns."""
+    (directory / "pair.yaml").write_text(PAIR)
+    for repeats in range(1, PAIR_LAUNCHES + 1):
+        for side, extra in (("before", 0), ("after", 12)):
+            options = [f"--benchmark.repeats={repeats}", f"--launch.env.EXTRA_PRODUCTS={extra}", "--output-dir"]
+            subprocess.run(
+                [sys.executable, "-m", "torchscale", "benchmark", "pair.yaml", *options, f"results/{side}"],
+                cwd=directory,
+                capture_output=True,
+                check=True,
+                timeout=600,
+                env={**os.environ, "PYTHONPATH": str(MODELS)},
+            )
 
 
 def draw(name: str, directory: Path, *arguments: str, shown: str | None = None) -> None:

@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.text import Text
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
-TRAINING = Path(__file__).resolve().parent.parent / "tests" / "integration" / "models" / "user_training.py"
-"""A training loop with the one line of torchscale, whose second rank is 20 ms late."""
 MODELS = Path(__file__).resolve().parent.parent / "tests" / "integration" / "models"
+TRAINING = MODELS / "user_training.py"
+"""A training loop with the one line of torchscale, whose second rank is 20 ms late."""
 PAIR = """\
 experiment_name: pair
 models: ["slowed:build"]

@@ -17,9 +17,7 @@ from torchscale.garbage import no_collections
 from torchscale.reading import read_summary
 from torchscale.report.build import build_document
 from torchscale.report.html import render_html
-from torchscale.report.selection import detailed_cells
 from torchscale.sources import read_details
-from torchscale.store import RunFolder
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _REQUEST_SECONDS = 30
@@ -50,8 +48,7 @@ class LivePage:
             version = self.version()
             if self._page is None or self._page.version != version:
                 summary = read_summary(self.directory)
-                folder = RunFolder(self.directory, summary.experiment)
-                details = read_details(folder, [one.cell for one in detailed_cells(summary)])
+                details = read_details(self.directory, summary)
                 document = build_document(summary, details, price=self.price)
                 self._page = _Page(version, render_html(document, version=version).encode())
             return self._page.html

@@ -6,7 +6,6 @@ A baseline is one JSON file, ``baselines/<name>.json`` unless told otherwise, me
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,9 +13,11 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from torchscale.analysis.result_set import result_set, single_result
+from torchscale.analysis.results import RunSummary
 from torchscale.errors import StoreError, UsageError
 from torchscale.reading import read_summary
 from torchscale.report.over_time import Detail
+from torchscale.report.selection import detailed_cells
 from torchscale.schema.experiment import PlannedCell
 from torchscale.schema.record import LaunchRecord
 from torchscale.schema.results import ResultSet
@@ -50,10 +51,12 @@ def load_source(text: str, baselines: Path = BASELINES) -> ResultSet:
     )
 
 
-def read_details(folder: RunFolder, cells: Sequence[AnyCell]) -> dict[str, Detail]:
-    """The first launch of each of a few cells in full, by cell id; one that cannot be read is left out."""
+def read_details(directory: Path, summary: RunSummary) -> dict[str, Detail]:
+    """The first launch in full of each cell that the report draws over time, by cell id; one that cannot be read is
+    left out. ``summary`` is of the results in ``directory``."""
+    folder = RunFolder(directory, summary.experiment)
     found = {}
-    for cell in cells:
+    for cell in (one.cell for one in detailed_cells(summary)):
         run, _ = folder.load_cell(PlannedCell(cell=cell))
         if run.launches:
             record = run.launches[0]

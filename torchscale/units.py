@@ -57,8 +57,9 @@ def format_percent(ratio: float, digits: int = 1) -> str:
 
 def format_change(ratio: float) -> str:
     """``0.0123`` → ``+1.2 %``; what rounds to nothing is ``0.0 %``, and from ten times on it is ``×12.3``."""
-    if ratio >= 9:
-        return f"×{_significant(ratio + 1) if ratio < 1e6 else f'{ratio:.1e}'}"
+    factor = ratio + 1
+    if factor >= 10:
+        return f"×{_significant(factor) if factor < 1e6 else f'{factor:.1e}'}"
     percent = round(ratio * 100, 1)
     return f"{percent:+.1f} %" if percent else "0.0 %"
 

@@ -24,7 +24,6 @@ from torchscale.report.export import summary_csv, summary_json
 from torchscale.report.html import render_html
 from torchscale.report.markdown import render_markdown
 from torchscale.report.pdf import render_pdf
-from torchscale.report.selection import detailed_cells
 from torchscale.schema.record import State
 from torchscale.schema.telemetry import GpuUse, Telemetry
 from torchscale.sources import load_source, read_details
@@ -100,7 +99,7 @@ def without(content: Any, where: Sequence[str | int]) -> Any:
 def report_of(folder: RunFolder) -> str:
     """Every light form of the report, one after the other."""
     summary = read_summary(folder.path)
-    details = read_details(folder, [one.cell for one in detailed_cells(summary)])
+    details = read_details(folder.path, summary)
     document = build_document(summary, details, price=2.0)
     return "\n".join([render_html(document), render_markdown(document), summary_csv(summary), summary_json(summary)])
 
@@ -210,7 +209,7 @@ def test_scripts_in_every_text_run_nowhere(tmp_path: Path) -> None:
     folder = scripted(tmp_path / "run")
     summary = read_summary(folder.path)
     assert summary.problems == (), "else the test would show nothing"
-    details = read_details(folder, [one.cell for one in detailed_cells(summary)])
+    details = read_details(folder.path, summary)
     document = build_document(summary, details)
     assert render_pdf(document).startswith(b"%PDF")
     side = load_source(str(folder.path)).model_copy(update={"name": SCRIPT})

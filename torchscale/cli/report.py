@@ -187,12 +187,9 @@ class _Run:
 
     def document(self) -> Document:
         from torchscale.report.build import build_document  # noqa: PLC0415 - `--help` does not need it
-        from torchscale.report.selection import detailed_cells  # noqa: PLC0415
         from torchscale.sources import read_details  # noqa: PLC0415
-        from torchscale.store import RunFolder  # noqa: PLC0415
 
-        folder = RunFolder(self.directory, self.summary.experiment)
-        details = read_details(folder, [one.cell for one in detailed_cells(self.summary)])
+        details = read_details(self.directory, self.summary)
         return build_document(self.summary, details, price=self.price)
 
     def print_terminal(self) -> None:

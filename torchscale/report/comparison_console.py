@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from torchscale.analysis.comparison import CellComparison, Change, Outcome, Pair, Verdict
 from torchscale.report.comparison import Comparison
@@ -34,19 +33,6 @@ from torchscale.units import format_percent
 _STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "bold red", Verdict.SAME: "default"}
 _MAX_ROWS = 60
 _MAX_DIFFERENCES = 12
-
-
-@dataclass(frozen=True)
-class _Head:
-    """What the cell is, its batch if it has one, its count."""
-
-    title: str
-    batch: str
-    count: int
-
-    def columns(self, beside: Sequence[_Head]) -> list[str]:
-        """In a table with these."""
-        return [escape(self.title), *([self.batch] if any(head.batch for head in beside) else []), str(self.count)]
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -112,44 +98,45 @@ def _print_grouped(cells: Mapping[str, Sequence[ResultCell]], console: Console) 
         console.print(f"… and {plural(left, 'other cell')}", markup=False)
 
 
-def _new_table(heads: Sequence[_Head], headings: Sequence[str]) -> Table:
-    """With columns for what tells the cells apart, then for these figures."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("cell", overflow="fold")
-    for heading in (*(["batch"] if any(head.batch for head in heads) else []), "n"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in headings:
-        table.add_column(escape(heading), justify="right", overflow="fold")
+def _cell_table(cells: Sequence[AnyCell], columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Table:
+    """A row a cell: what it is, its batch if any has one, its count; then ``rows`` in ``columns``."""
+    heads = [_title_and_batch(cell) for cell in cells]
+    with_batch = any(batch for _, batch in heads)
+    first = [Column("cell", overflow="fold"), *([_narrow("batch")] if with_batch else []), _narrow("n")]
+    table = Table(*first, *columns, box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for cell, (title, batch), row in zip(cells, heads, rows, strict=True):
+        table.add_row(escape(title), *([batch] if with_batch else []), str(cell.world_size), *row)
     return table
+
+
+def _narrow(heading: str) -> Column:
+    return Column(heading, justify="right", no_wrap=True)
+
+
+def _title_and_batch(cell: AnyCell) -> tuple[str, str]:
+    trained = cell.training if isinstance(cell, MemoryCell) else cell
+    if isinstance(trained, Cell):
+        return short_title(trained), short_batch(trained)
+    return shortened(", ".join([cell.title, *cell.settings])), ""
 
 
 def _table(changes: Sequence[tuple[CellComparison, Change]], names: tuple[str, str]) -> Table:
     """Changes of one metric."""
-    heads = [_head(cell.cell.cell) for cell, _ in changes]
     with_interval = any(change.ratio.interval is not None for _, change in changes)
-    table = _new_table(heads, names)
-    for heading in ("change", *(["95 % interval"] if with_interval else [])):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for head, (cell, change) in zip(heads, changes, strict=True):
+    columns = [
+        *(Column(escape(name), justify="right", overflow="fold") for name in names),
+        *map(_narrow, ("change", *(["95 % interval"] if with_interval else []))),
+        Column("verdict", no_wrap=True),
+    ]
+    rows = []
+    for cell, change in changes:
         style = _STYLES.get(change.verdict, "yellow")
         mark = "[yellow]*[/yellow]" if cell.flags else ""
-        table.add_row(
-            *head.columns(heads),
-            level_words(change.metric, change.before),
-            level_words(change.metric, change.after),
-            change_words(change.ratio),
-            *([interval_words(change.ratio)] if with_interval else []),
-            f"[{style}]{change.verdict.value}[/{style}]{mark}",
-        )
-    return table
-
-
-def _head(cell: AnyCell) -> _Head:
-    trained = cell.training if isinstance(cell, MemoryCell) else cell
-    if isinstance(trained, Cell):
-        return _Head(short_title(trained), short_batch(trained), cell.world_size)
-    return _Head(shortened(", ".join([cell.title, *cell.settings])), "", cell.world_size)
+        levels = [level_words(change.metric, value) for value in (change.before, change.after)]
+        interval = [interval_words(change.ratio)] if with_interval else []
+        verdict = f"[{style}]{change.verdict.value}[/{style}]{mark}"
+        rows.append([*levels, change_words(change.ratio), *interval, verdict])
+    return _cell_table([cell.cell.cell for cell, _ in changes], columns, rows)
 
 
 def print_result_set(results: ResultSet, console: Console) -> None:
@@ -168,12 +155,13 @@ def print_result_set(results: ResultSet, console: Console) -> None:
     for key, cells in by_metric.items():
         name, _, detail = key.partition("/")
         metric = Metric(name)
-        heads = [_head(cell.cell) for cell in cells]
-        table = _new_table(heads, ("mean of launches", "spread", "launches"))
-        for head, cell in zip(heads, cells, strict=True):
+        rows = []
+        for cell in cells:
             values = [launch.values[key] for launch in cell.launches if key in launch.values]
             mean = statistics.fmean(values)
             spread = "–" if len(values) < 2 else format_percent(statistics.stdev(values) / mean)
-            table.add_row(*head.columns(heads), level_words(metric, mean), spread, str(len(values)))
+            rows.append([level_words(metric, mean), spread, str(len(values))])
+        columns = [_narrow(heading) for heading in ("mean of launches", "spread", "launches")]
+        table = _cell_table([cell.cell for cell in cells], columns, rows)
         _print_table(metric_words(metric, detail.replace("/", " ")), table, console)
     _print_grouped(others, console)

@@ -201,9 +201,12 @@ class RunFolder:
         if (path / "experiment.json").exists():
             earlier = cls.open(path)
             _refuse_other_experiment(path, earlier.experiment, experiment)
-            experiment = experiment.model_copy(
-                update={"plan": (*experiment.plan, *earlier._measured_beyond(experiment))}
-            )
+            grown = {
+                "config": experiment.config,
+                "plan_hash": experiment.plan_hash,
+                "plan": (*experiment.plan, *earlier._measured_beyond(experiment)),
+            }
+            experiment = earlier.experiment.continued_by(experiment).model_copy(update=grown)
         folder = cls(path, experiment)
         atomic_write_model(path / "experiment.json", experiment)
         return folder
@@ -212,7 +215,7 @@ class RunFolder:
     def join(cls, path: Path, experiment: ExperimentFile) -> RunFolder:
         """Open a folder to put more cells in, those of ``experiment.plan``, or start one (writes ``experiment.json``).
 
-        What the folder is about stays as it is, but for what is newly declared of links and peaks.
+        What the folder is about stays as it is, but for what is newly declared of links and peaks, and the sitting.
 
         Raises:
             StoreError: an existing folder cannot be read, or was measured on another machine than these cells will be.
@@ -229,9 +232,10 @@ class RunFolder:
         known = {entry.cell.id for entry in folder.experiment.plan}
         joining = [entry for entry in experiment.plan if entry.cell.id not in known]
         config = _with_declared(folder.experiment.config, experiment.config)
-        if not joining and config == folder.experiment.config:
+        grown = {"plan": (*folder.experiment.plan, *joining), "config": config}
+        joined = folder.experiment.continued_by(experiment).model_copy(update=grown)
+        if joined == folder.experiment:
             return folder
-        joined = folder.experiment.model_copy(update={"plan": (*folder.experiment.plan, *joining), "config": config})
         atomic_write_model(path / "experiment.json", joined)
         return cls(path, joined)
 

@@ -9,6 +9,7 @@ from tests.factories import cells, environment, experiment
 from torchscale.analysis.comparison import Change, Outcome, Pair, Verdict, compare
 from torchscale.analysis.matching import differences
 from torchscale.schema.cell import Cell
+from torchscale.schema.experiment import Sitting
 from torchscale.schema.record import State
 from torchscale.schema.results import LaunchFigures, Metric, ResultCell, ResultSet
 
@@ -198,6 +199,15 @@ def test_every_difference_is_named_and_the_deciding_ones_first() -> None:
     assert {what: found[what].values for what in expected} == expected
     assert not any(one.forbids for what, one in found.items() if what != "device")
     assert differences([sets[0], sets[0]]) == []
+
+
+def test_a_side_measured_under_changing_conditions_says_so() -> None:
+    (cell, *_) = cells()
+    ring = environment(env={"NCCL_ALGO": "Ring"})
+    later = Sitting(started_at="2026-02-01T00:00:00+00:00", tool_version="0.2.0", environment=ring)
+    steady = side(result(cell), environment=environment(), tool_version="0.1.0")
+    found = {one.what: one.values for one in differences([steady, steady.model_copy(update={"later": (later,)})])}
+    assert found == {"variable NCCL_ALGO": ("", "absent, then Ring"), "torchscale": ("0.1.0", "0.1.0, then 0.2.0")}
 
 
 def test_a_side_without_figures_forbids_nothing() -> None:

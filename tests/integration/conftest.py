@@ -35,12 +35,12 @@ class Program:
     directory: Path
     mark: str
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run to the end."""
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run to the end, in an environment with these variables."""
         return subprocess.run(
             self.argv(*arguments),
             cwd=self.directory,
-            env=self.env(),
+            env={**self.env(), **variables},
             capture_output=True,
             text=True,
             timeout=RUN_SECONDS,

@@ -122,10 +122,14 @@ def test_extending_an_axis_resumes_and_another_setting_is_refused(program: Progr
     assert program.run("benchmark", config).returncode == 0
     before = program.records()
     config = program.config(models=NET, gpu_counts=[1, 2], launch=threads)
-    assert program.run("benchmark", config).returncode == 0
+    extended = program.run("benchmark", config, GLOO_SOCKET_IFNAME="lo")
+    assert extended.returncode == 0
+    assert "(variable GLOO_SOCKET_IFNAME changed)" in extended.stderr.replace("\n", " ")
     after = program.records()
     assert len(after) == 2
     assert all(after[name] == record for name, record in before.items())
+    shown = program.run("report", "--source", "results/run", "--format", "json", "--output", "-")
+    assert [one["changed"] for one in json.loads(shown.stdout)["sittings"]] == [[], ["variable GLOO_SOCKET_IFNAME"]]
     refused = program.run("benchmark", config, "--training.learning_rate=0.5")
     assert refused.returncode == 2
     assert "training.learning_rate (0.0001 there, 0.5 here)" in refused.stderr.replace("\n", " ")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, sync_playwright
 
-from tests.factories import experiment, experiment_file, machine
+from tests.factories import environment, experiment, experiment_file, machine
 from tests.report.test_bottlenecks import diagnosed_run
 from tests.report.test_html_in_browser import ARGUMENTS, CHROMIUM
 from tests.report.test_machine import record as record_of_any_kind
@@ -24,6 +24,7 @@ from torchscale.report.export import summary_csv, summary_json
 from torchscale.report.html import render_html
 from torchscale.report.markdown import render_markdown
 from torchscale.report.pdf import render_pdf
+from torchscale.schema.experiment import Sitting
 from torchscale.schema.record import State
 from torchscale.schema.telemetry import GpuUse, Telemetry
 from torchscale.sources import load_source, read_details
@@ -54,7 +55,11 @@ def write(path: Path, kinds: Sequence[str] = KINDS, **content: Any) -> RunFolder
     use = GpuUse(uuid="GPU-1", busy=0.9, energy_joules=5000.0, throttle_reasons=("heat",), throttled_share=0.5)
     telemetry = Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,))
     config = experiment(measure=list(kinds), **content)
-    folder = RunFolder.create(path, experiment_file(config, make_plan(config, machine(cores=2)).cells))
+    later = Sitting(
+        started_at="2026-01-02", tool_version="0.2.0", environment=environment(1, env={"NCCL_ALGO": "Ring"})
+    )
+    plan = make_plan(config, machine(cores=2)).cells
+    folder = RunFolder.create(path, experiment_file(config, plan, created_at="2026-01-01", later=(later,)))
     diagnosed = {one.planned.cell.id: one for one in diagnosed_run().cells}
     for entry in folder.experiment.plan:
         found = record_of_any_kind(entry.cell, telemetry)

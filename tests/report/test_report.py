@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pypdf
@@ -18,6 +19,7 @@ from torchscale.report.html import render_html
 from torchscale.report.markdown import render_markdown
 from torchscale.report.pdf import render_pdf
 from torchscale.report.words import chart_name
+from torchscale.schema.experiment import Sitting
 from torchscale.schema.record import State
 from torchscale.schema.run import Run
 
@@ -200,6 +202,36 @@ def test_markdown_says_nothing_of_charts_that_it_lacks(document: Document) -> No
     assert "Dashed: " in render_html(document)
     assert "Dashed: " not in text
     assert re.search(r"^- highest throughput: .* samples/s \(tiny ResNet, .*\)$", text, re.MULTILINE)
+
+
+def test_a_run_that_went_on_under_other_conditions_says_which_and_how_each_was_started() -> None:
+    begun = run()
+    environment = begun.experiment.environment
+    upgraded = environment.model_copy(
+        update={
+            "versions": environment.versions.model_copy(update={"driver": "560.28"}),
+            "command": ("torchscale", "benchmark", "--benchmark.repeats=2"),
+        }
+    )
+    later = Sitting(started_at="2026-02-03T00:00:00+00:00", tool_version="0.1.0", environment=upgraded)
+    steady = render_markdown(build_document(summarize(begun)))
+    assert "Sittings" not in steady
+    assert "same conditions" not in steady
+    first, second = begun.cells
+    again = second.launches[0].model_copy(update={"launch": 1, "started_at": "2026-02-03T00:01:00+00:00"})
+    going_on = replace(
+        begun,
+        experiment=begun.experiment.model_copy(update={"later": (later,)}),
+        cells=(first, replace(second, launches=(*second.launches, again))),
+    )
+    text = render_markdown(build_document(summarize(going_on)))
+    assert "Not everything was measured under the same conditions: driver changed between sittings" in text
+    assert "| driver | absent, then 560.28 |" in text
+    assert re.search(r"\| 2026-02-03T00:00:00\+00:00 \| 1 \| driver \| torchscale benchmark --benchmark", text)
+    assert "```\ntorchscale benchmark\ntorchscale benchmark --benchmark.repeats=2\n```" in text
+    assert "2026-01-02 to 2026-02-03" in text
+    found = json.loads(summary_json(summarize(going_on)))["sittings"]
+    assert [(one["launches"], one["changed"]) for one in found] == [(2, []), (1, ["driver"])]
 
 
 def test_pdf_has_pages_contents_and_searchable_text(document: Document) -> None:

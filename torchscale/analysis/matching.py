@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchscale.analysis.conditions import DEVICE, over_sittings, sitting_facts
+from torchscale.schema.experiment import Sitting
 from torchscale.schema.memory import MemoryCell
 from torchscale.schema.record import State
 from torchscale.schema.results import ResultCell, ResultSet
@@ -89,29 +91,21 @@ def _facts(one: ResultSet) -> dict[str, str]:
         "device": _listed(cell.device for cell in measured),
         "torch": _listed(cell.torch for cell in measured),
     }
-    environment = one.environment
-    if environment is not None:
-        versions = environment.versions
-        facts |= {
-            "devices": str(len(environment.devices)) if environment.devices else "",
-            "host": environment.hostname,
-            "system": environment.system,
-            "processor": environment.cpu,
-            "usable cores": str(environment.cores),
-            "memory, GiB": "" if environment.memory_bytes is None else f"{environment.memory_bytes / 2**30:.0f}",
-            "CUDA": versions.cuda or "",
-            "cuDNN": versions.cudnn or "",
-            "NCCL": versions.nccl or "",
-            "driver": versions.driver or "",
-            "transformers": versions.transformers or "",
-            "Python": versions.python,
-            "git commit": environment.git_commit or "",
-            **{f"variable {name}": value for name, value in environment.env.items()},
-        }
-    facts["torchscale"] = one.tool_version
+    facts |= over_sittings([_of_sitting(sitting) for sitting in one.sittings] or [{"torchscale": one.tool_version}])
     if one.threads_per_rank is not None:
         facts["threads per rank"] = str(one.threads_per_rank)
     return facts | _settings(one)
+
+
+def _of_sitting(sitting: Sitting) -> dict[str, str]:
+    """What no rank tells; of the devices their number alone, since every one has another UUID."""
+    devices = sitting.environment.devices
+    facts = {"devices": str(len(devices))} if devices else {}
+    return facts | {
+        name: value
+        for name, value in sitting_facts(sitting).items()
+        if name != "PyTorch" and not name.startswith(DEVICE)
+    }
 
 
 def _settings(one: ResultSet) -> dict[str, str]:

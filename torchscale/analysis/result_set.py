@@ -10,13 +10,15 @@ from torchscale.schema.run import CellRun
 def result_set(summary: RunSummary, name: str) -> ResultSet:
     """A whole run."""
     experiment = summary.experiment
+    first, *later = (one.sitting for one in summary.sittings)
     return ResultSet(
         name=name,
-        tool_version=experiment.tool_version,
-        created_at=experiment.created_at,
-        environment=experiment.environment,
+        tool_version=first.tool_version,
+        created_at=first.started_at,
+        environment=first.environment,
         config=experiment.config,
         threads_per_rank=experiment.threads_per_rank,
+        later=tuple(later),
         cells=tuple(map(_result_cell, summary.in_plan_order)),
         problems=summary.problems,
     )

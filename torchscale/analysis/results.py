@@ -21,6 +21,7 @@ from torchscale.analysis.ceilings import (
     summarize_hardware,
     summarize_memory,
 )
+from torchscale.analysis.conditions import MeasuredSitting, measured_sittings
 from torchscale.analysis.decomposition import Decomposition, Parts, decompose, launch_parts
 from torchscale.analysis.diagnosis import diagnose
 from torchscale.analysis.facts import NO_FACTS, CellFacts, cell_facts
@@ -206,6 +207,12 @@ class RunSummary:
     def measured(self) -> tuple[CellSummary, ...]:
         """The cells with figures."""
         return tuple(cell for cell in self.cells if cell.figures is not None)
+
+    @cached_property
+    def sittings(self) -> tuple[MeasuredSitting, ...]:
+        """When and under which conditions its figures were measured."""
+        launches = (launch for one in self.in_plan_order for launch in one.facts.launches)
+        return measured_sittings(self.experiment, launches)
 
 
 def summarize(run: Run) -> RunSummary:

@@ -149,6 +149,7 @@ def _measure(
         sweep = Sweep(experiment, plan, folder)
         pending = sweep.prepare(None if rerun is None else Rerun(rerun.value))
         _announce(experiment, plan, machine, len(pending))
+        _warn_of_other_conditions(folder.experiment, plan, experiment.benchmark.repeats, len(pending))
         detail(f"run folder: {path}")
         with make_listener(plan.device, len(pending), experiment.benchmark.repeats) as listener:
             return sweep.run(pending, listener, stop, _profiler(experiment, plan))
@@ -199,6 +200,19 @@ def _announce(experiment: Experiment, plan: Plan, machine: Machine, pending: int
     left_out = f"; {skipped} skipped (see --dry-run)" if skipped else ""
     noun = "launch" if launches == 1 else "launches"
     note(f"{experiment.experiment_name}: {len(plan.to_run)} cells, {launches} {noun}{done}{left_out}, on {where}")
+
+
+def _warn_of_other_conditions(file: ExperimentFile, plan: Plan, repeats: int, pending: int) -> None:
+    """Where what is about to be measured joins what was measured otherwise."""
+    from torchscale.analysis.conditions import unlike_before  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.words import listed  # noqa: PLC0415
+
+    changed = unlike_before(file.sittings)
+    if changed and 0 < pending < len(plan.to_run) * repeats:
+        note(
+            f"warning: what was measured before was under other conditions ({listed(changed)} changed); the "
+            "report says so, another --output-dir keeps them apart"
+        )
 
 
 def device_words(plan: Plan, machine: Machine) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import yaml
 
 from torchscale.analysis.ceilings import CeilingSummary
-from torchscale.analysis.facts import Node
 from torchscale.analysis.flags import Flag
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.report.bottlenecks import diagnosis_section, lost_time, profile_section
@@ -33,18 +32,18 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
+from torchscale.report.environment import environment_section
 from torchscale.report.frontier import frontier_section
 from torchscale.report.over_time import Detail, over_time_section
 from torchscale.report.resources import memory_section, telemetry_section
 from torchscale.report.selection import selection_words
 from torchscale.report.verdict import key_figures, verdict
 from torchscale.report.words import (
+    days_words,
     device_names,
     half_width_words,
     identity_columns,
     identity_values,
-    listed,
-    plural,
 )
 from torchscale.report.workloads import bubble_values, data_section
 from torchscale.schema.config import PRESETS, Experiment
@@ -74,7 +73,7 @@ def build_document(
         price: Dollars for a device and hour; without it there is no cost.
     """
     experiment = summary.experiment
-    subtitle = f"{device_names(summary)} · {shortened(experiment.environment.hostname)} · {experiment.created_at[:10]}"
+    subtitle = f"{device_names(summary)} · {shortened(experiment.environment.hostname)} · {days_words(summary)}"
     sections = (
         _scaling(summary),
         lost_time(summary),
@@ -91,7 +90,7 @@ def build_document(
         hardware_section(summary),
         collectives_section(summary),
         _cells(summary),
-        _environment(summary),
+        environment_section(summary),
         _method(summary),
         _reproduce(summary),
     )
@@ -275,55 +274,6 @@ def _efficiency_value(summary: CellSummary) -> Value:
     return Value(text, efficiency.value, _GRADE_TONE[efficiency.grade])
 
 
-def _environment(summary: RunSummary) -> Section:
-    environment = summary.experiment.environment
-    versions = environment.versions
-    pairs = [
-        ("host", environment.hostname),
-        ("system", environment.system),
-        ("processor", f"{environment.cpu}, {plural(environment.cores, 'usable core')}"),
-        ("memory", None if environment.memory_bytes is None else format_bytes(environment.memory_bytes)),
-        *((f"GPU {device.index}", f"{device.name} {device.uuid or ''}".strip()) for device in environment.devices),
-        ("threads per rank", str(summary.experiment.threads_per_rank)),
-        ("torchscale", versions.torchscale),
-        ("Python", versions.python),
-        ("PyTorch", versions.torch),
-        ("CUDA", versions.cuda),
-        ("cuDNN", versions.cudnn),
-        ("NCCL", versions.nccl),
-        ("driver", versions.driver),
-        ("transformers", versions.transformers),
-        ("git commit", environment.git_commit),
-        *environment.env.items(),
-    ]
-    rows = tuple((Value(name), Value(shortened(text))) for name, text in pairs if text)
-    blocks: list[Block] = [Table("Environment", (Column("what"), Column("value", prose=True)), rows)]
-    return Section("Environment", "environment", (*blocks, *_nodes(summary)))
-
-
-def _nodes(summary: RunSummary) -> list[Block]:
-    """Machines beside each other where the ranks saw several, and in what they differ."""
-    nodes = sorted({node for one in summary.in_plan_order for node in one.facts.nodes}, key=lambda node: node.hostname)
-    if len({node.hostname for node in nodes}) < 2:
-        return []
-    parts: dict[str, Callable[[Node], str]] = {
-        "devices": lambda node: ", ".join(node.devices),
-        "PyTorch": lambda node: node.torch,
-        "CUDA": lambda node: node.cuda or "–",
-        "NCCL": lambda node: node.nccl or "–",
-        "driver": lambda node: node.driver or "–",
-        "Python": lambda node: node.python,
-    }
-    columns = (Column("host"), *(Column(name) for name in parts))
-    rows = dict.fromkeys(  # a machine that cells saw alike has one row
-        (Value(shortened(node.hostname)), *(Value(shortened(words(node))) for words in parts.values()))
-        for node in nodes
-    )
-    differing = [name for name, words in parts.items() if len({words(node) for node in nodes}) > 1]
-    told = f"The machines differ in {listed(differing)}." if differing else "The machines do not differ in these."
-    return [Table("Machines", columns, tuple(rows)), Paragraph(told)]
-
-
 def _method(summary: RunSummary) -> Section:
     rule = summary.experiment.config.benchmark
     items = [
@@ -363,7 +313,8 @@ def _isolation_words(summary: RunSummary) -> str:
 
 def _reproduce(summary: RunSummary) -> Section:
     experiment = summary.experiment
-    command = shortened(shlex.join(experiment.environment.command)) or "torchscale benchmark"
+    commands = dict.fromkeys(shlex.join(one.sitting.environment.command) for one in summary.sittings)
+    command = shortened("\n".join(commands), MAX_BLOCK) or "torchscale benchmark"
     config = shortened(_config_yaml(experiment.config), MAX_BLOCK)
     return Section(
         "How to reproduce",

@@ -14,6 +14,7 @@ from torchscale.report.comparison_words import (
     change_words,
     interval_words,
     level_words,
+    measured_days,
     metric_words,
     outcome_words,
     pair_verdict,
@@ -114,7 +115,7 @@ def comparison_json(comparison: Comparison) -> str:
 
 def _subtitle(comparison: Comparison) -> str:
     return " · ".join(
-        shortened(f"{side.name}: measured {side.created_at[:10] or 'at an unknown time'}")
+        shortened(f"{side.name}: measured {measured_days(side) or 'at an unknown time'}")
         for side in (comparison.pairs[0].reference, *(pair.other for pair in comparison.pairs))
     )
 

@@ -15,6 +15,7 @@ from torchscale.report.comparison_words import (
     change_words,
     interval_words,
     level_words,
+    measured_days,
     metric_words,
     outcome_words,
     pair_verdict,
@@ -143,7 +144,7 @@ def print_result_set(results: ResultSet, console: Console) -> None:
     """Where it was measured, and the figures of each cell."""
     device = ", ".join(sorted({cell.device for cell in results.cells if cell.device}))
     host = "" if results.environment is None else f" on {results.environment.hostname}"
-    console.print(shortened(f"{results.name}: measured {results.created_at}{host}, {device}"), markup=False)
+    console.print(shortened(f"{results.name}: measured {measured_days(results)}{host}, {device}"), markup=False)
     console.print()
     by_metric: dict[str, list[ResultCell]] = {}
     others: dict[str, list[ResultCell]] = {}

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from torchscale.analysis.comparison import CellComparison, Outcome, Overall, Pair, Score, Verdict
 from torchscale.analysis.welch import LogRatio
 from torchscale.report.document import shortened
-from torchscale.report.words import cell_words, listed, plural
+from torchscale.report.words import between_days, cell_words, listed, plural
 from torchscale.schema.cell import Cell
-from torchscale.schema.results import Metric, ResultCell
+from torchscale.schema.results import Metric, ResultCell, ResultSet
 from torchscale.units import format_byte_rate, format_bytes, format_change, format_flops, format_rate, format_seconds
 
 _MAX_NAMED = 3
@@ -30,6 +30,12 @@ _UNITS = {
     Metric.COPY: format_byte_rate,
     Metric.COMPUTE: format_flops,
 }
+
+
+def measured_days(side: ResultSet) -> str:
+    """``2026-11-20``, or ``2026-11-20 to 2026-11-22``; empty where nothing says."""
+    launches = (launch.started_at for cell in side.cells for launch in cell.launches if launch.started_at)
+    return between_days(launches) or side.created_at[:10]
 
 
 def level_words(metric: Metric, value: float) -> str:

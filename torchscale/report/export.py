@@ -36,6 +36,10 @@ def summary_json(summary: RunSummary) -> str:
         "run": summary.name,
         "experiment_name": experiment.config.experiment_name,
         "environment": experiment.environment.model_dump(mode="json"),
+        "sittings": [
+            {**one.sitting.model_dump(mode="json"), "launches": one.launches, "changed": list(one.changed)}
+            for one in summary.sittings
+        ],
         "problems": list(summary.problems),
         "cells": [_cell_json(cell) for cell in summary.cells],
         "machine": [ceiling_content(one) for one in summary.machine],

@@ -9,6 +9,7 @@ from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.ceiling_words import ceiling_outcome
 from torchscale.report.document import KeyFigure, shortened
+from torchscale.report.environment import changed_conditions
 from torchscale.report.profile_words import finding_text
 from torchscale.report.words import batch_words, device_names, device_noun, listed, panel_title, plural
 from torchscale.schema.cell import Cell
@@ -172,6 +173,12 @@ def _certainty(summary: RunSummary) -> list[str]:
         sentences.append(
             f"{flagged} of {plural(len(summary.measured), 'measured cell')} {verb} a warning: {told}; "
             "an efficiency that rests on one is marked with *."
+        )
+    changed = changed_conditions(summary)
+    if changed:
+        sentences.append(
+            f"Not everything was measured under the same conditions: {changed} changed between sittings "
+            "(see Environment)."
         )
     if all(cell.launches == 1 for cell in summary.measured):
         sentences.append(

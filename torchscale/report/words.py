@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torchscale.analysis.results import CellSummary, RunSummary
 from torchscale.catalog.models import model_title
@@ -29,6 +29,19 @@ def on_cuda(summary: RunSummary) -> bool:
 def device_noun(summary: RunSummary, count: int = 2) -> str:
     """``GPUs`` or ``CPU ranks``, by number."""
     return ("GPU" if on_cuda(summary) else "CPU rank") + "s" * (count != 1)
+
+
+def days_words(summary: RunSummary) -> str:
+    """``2026-11-20``, or ``2026-11-20 to 2026-11-22``: when its launches were measured."""
+    return between_days(launch.started_at for one in summary.in_plan_order for launch in one.facts.launches) or (
+        shortened(summary.experiment.created_at[:10])
+    )
+
+
+def between_days(times: Iterable[str]) -> str:
+    """First and last day of times in ISO 8601; empty without any."""
+    days = sorted({time[:10] for time in times})
+    return shortened(" to ".join(dict.fromkeys([days[0], days[-1]]))) if days else ""
 
 
 def device_names(summary: RunSummary) -> str:

@@ -15,8 +15,20 @@ class PlannedCell(Frozen):
     skip_reason: str | None = None
 
 
+class Sitting(Frozen):
+    """A command that measured into a run folder, when it began (UTC), and the machine as it was then."""
+
+    started_at: str
+    tool_version: str
+    environment: Environment
+
+
 class ExperimentFile(Frozen):
-    """The resolved config, the plan it became here, and the machine."""
+    """The resolved config, the plan it became here, and the machine.
+
+    ``tool_version``, ``environment`` and ``created_at`` are of the command that began the folder; ``later`` are those
+    that went on in it under anything else: another command line, driver, variable, commit.
+    """
 
     schema_version: int = SCHEMA_VERSION
     tool_version: str
@@ -26,3 +38,17 @@ class ExperimentFile(Frozen):
     environment: Environment
     created_at: str
     threads_per_rank: int
+    later: tuple[Sitting, ...] = ()
+
+    @property
+    def sittings(self) -> tuple[Sitting, ...]:
+        """All commands, oldest first."""
+        first = Sitting(started_at=self.created_at, tool_version=self.tool_version, environment=self.environment)
+        return (first, *self.later)
+
+    def continued_by(self, other: ExperimentFile) -> ExperimentFile:
+        """This one and the sitting that ``other`` begins, unless the last was the same in all but its time."""
+        last, begun = self.sittings[-1], other.sittings[0]
+        if begun.model_copy(update={"started_at": last.started_at}) == last:
+            return self
+        return self.model_copy(update={"later": (*self.later, begun)})

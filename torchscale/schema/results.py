@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.config import Experiment
 from torchscale.schema.environment import Environment
+from torchscale.schema.experiment import Sitting
 from torchscale.schema.record import State
 from torchscale.schema.task import AnyCell
 
@@ -86,8 +87,10 @@ class ResultSet(Frozen):
         schema_version: Of this file.
         name: What tables call it.
         tool_version: torchscale that measured it.
-        created_at: When it was measured, UTC.
-        environment, config, threads_per_rank: Of the run; ``None`` for a record on its own.
+        created_at: When its measurement began, UTC.
+        environment, config, threads_per_rank: Of the run, the environment as it was at first; ``None`` for a record on
+            its own.
+        later: Commands that went on with it and measured, oldest first.
         cells: In plan order.
         problems: What could not be read of the run.
     """
@@ -99,5 +102,14 @@ class ResultSet(Frozen):
     environment: Environment | None = None
     config: Experiment | None = None
     threads_per_rank: int | None = None
+    later: tuple[Sitting, ...] = ()
     cells: tuple[ResultCell, ...]
     problems: tuple[str, ...] = ()
+
+    @property
+    def sittings(self) -> tuple[Sitting, ...]:
+        """All commands that measured it, oldest first; none where only a record is known."""
+        if self.environment is None:
+            return ()
+        first = Sitting(started_at=self.created_at, tool_version=self.tool_version, environment=self.environment)
+        return (first, *self.later)

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed._tools.mem_tracker import MemTracker
 
 from tests.factories import cells
 from torchscale.schema.memory import MemoryCell, MemoryRank
 from torchscale.schema.task import LaunchTask
+from torchscale.worker import predicted_memory
 from torchscale.worker.model_memory import LimitExceededError, SavedTensors, measure_memory, tensor_bytes
 from torchscale.worker.outbox import Outbox
 from torchscale.worker.predicted_memory import predict_memory
@@ -133,3 +135,15 @@ def test_a_prediction_leaves_random_numbers_as_they_were() -> None:
     torch.manual_seed(7)
     predict_memory(cells(gpu_counts=[1], models="tiny-gpt2", batch_sizes=[2])[0])
     assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("settings", [{}, {"activation_checkpointing": "full"}, {"gradient_accumulation": 2}])
+def test_the_whole_is_followed_as_torchs_own_tracker_does(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    cell = cells(gpu_counts=[1], models="tiny-decoder", batch_sizes=[4], training=settings)[0]
+    found = predict_memory(cell)
+    predicted_memory._track.cache_clear()
+    monkeypatch.setattr(predicted_memory, "_WholeTracker", MemTracker)
+    assert predict_memory(cell) == found
+    predicted_memory._track.cache_clear()

@@ -11,11 +11,13 @@ import functools
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
+from torch.utils.weak import WeakIdKeyDictionary
 
 from torchscale.schema.cell import Cell
 from torchscale.schema.memory import MemoryParts, PredictedMemory
@@ -106,7 +108,7 @@ def _track(content: str) -> _Tracked:
             parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        tracker = MemTracker()
+        tracker = _WholeTracker()
         tracker.track_external(module, optimizer)
         passes = [{name: tensor.chunk(pieces)[number] for name, tensor in batch.items()} for number in range(pieces)]
         with tracker, warnings.catch_warnings():
@@ -130,6 +132,16 @@ def _track(content: str) -> _Tracked:
         ),
         by_part["Total"] + POOL_STEPS * batch_bytes,
     )
+
+
+class _WholeTracker(MemTracker):  # type: ignore[no-untyped-call]
+    """Follows the peak of the whole. The original looks after every operation for each module's own too, which nobody
+    here asks for and which takes most of its time in a deep model."""
+
+    def _update_peak_stats(self, peak_state: Any) -> None:  # noqa: ANN401 - a private name of torch's
+        modules, self.memory_tracking = self.memory_tracking, WeakIdKeyDictionary()
+        super()._update_peak_stats(peak_state)
+        self.memory_tracking = modules
 
 
 def _on_device(module: nn.Module, device: torch.device, *, channels_last: bool) -> nn.Module:

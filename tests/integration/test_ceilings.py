@@ -55,7 +55,7 @@ def test_one_config_measures_the_machine_and_the_training(program: Program) -> N
 def test_telemetry_covers_the_measured_steps(program: Program) -> None:
     measurement = {"preset": "quick", "warmup_steps": 2, "warmup_seconds": 0.1, "warmup_max_seconds": 0.5}
     config = program.config(
-        models="tiny-resnet",
+        models="tiny-decoder",
         gpu_counts=[1],
         benchmark={**measurement, "measure_seconds": 1.5},
         telemetry={"interval_seconds": 0.2},
@@ -130,7 +130,7 @@ def test_one_device_is_too_few_for_a_collective(program: Program) -> None:
 def peaks(program: Program, batches: range) -> dict[int, int]:
     """Measured peak of each batch size."""
     options = [part for batch in batches for part in ("-b", str(batch))]
-    done = program.run("memory", "-m", "tiny-gpt2", *options, "--json")
+    done = program.run("memory", "-m", "tiny-decoder", *options, "--launch.isolation=group", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     return {cell["cell"]["training"]["batch_size"]: cell["ranks"][0]["peak_bytes"] for cell in found}
@@ -140,7 +140,9 @@ def test_the_search_finds_the_batch_that_trying_all_finds(program: Program) -> N
     measured = peaks(program, range(1, 9))
     assert sorted(measured.values()) == list(measured.values())
     limit = (measured[5] + measured[6]) // 2
-    done = program.run("memory", "-m", "tiny-gpt2", "--find-max-batch", "--limit", str(limit), "--json", "-o", "search")
+    done = program.run(
+        "memory", "-m", "tiny-decoder", "--find-max-batch", "--limit", str(limit), "--json", "-o", "search"
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["batch_size"] == max(batch for batch, peak in measured.items() if peak <= limit) == 5
@@ -194,17 +196,17 @@ def test_strategies_share_out_what_ranks_hold(program: Program) -> None:
 
 
 def test_no_batch_fits_and_no_limit_on_a_cpu(program: Program) -> None:
-    none = program.run("memory", "-m", "tiny-gpt2", "--find-max-batch", "--limit", "1MiB")
+    none = program.run("memory", "-m", "tiny-decoder", "--find-max-batch", "--limit", "1MiB")
     assert none.returncode == 1
-    assert "No batch of tiny-gpt2 fits" in none.stdout
-    unlimited = program.run("memory", "-m", "tiny-gpt2", "--find-max-batch", "--device", "cpu")
+    assert "No batch of tiny-decoder fits" in none.stdout
+    unlimited = program.run("memory", "-m", "tiny-decoder", "--find-max-batch", "--device", "cpu")
     assert unlimited.returncode == 3
     assert "--limit" in unlimited.stderr
 
 
 def test_batches_beyond_one_that_ran_out_of_memory_are_skipped_where_asked(program: Program) -> None:
     content: dict[str, Any] = {
-        "models": "tiny-gpt2",
+        "models": "tiny-decoder",
         "batch_sizes": [2, 4, 8],
         "gpu_counts": [1],
         "measure": ["memory"],
@@ -224,7 +226,7 @@ def test_batches_beyond_one_that_ran_out_of_memory_are_skipped_where_asked(progr
 
 
 def test_a_dry_run_predicts_memory_and_time(program: Program) -> None:
-    config = program.config(models="tiny-gpt2", batch_sizes=[2, 1_000_000], gpu_counts=[1])
+    config = program.config(models="tiny-decoder", batch_sizes=[2, 1_000_000], gpu_counts=[1])
     done = program.run("benchmark", config, "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "It should take between" in done.stdout

@@ -40,25 +40,25 @@ def test_one_file_sweeps_models_batches_counts_precisions_and_strategies(program
         models=["tiny-resnet", "tiny-decoder"],
         batch_sizes=[2, 4],
         training={"precision": ["fp32", "bf16"]},
-        parallel={"strategy": ["ddp", "fsdp", "tensor", {"name": "hybrid", "data": 2, "pipeline": 2}]},
+        parallel={"strategy": ["fsdp", "tensor", {"name": "hybrid", "data": 2, "pipeline": 2}]},
         launch={"isolation": "group"},
     )
     cells = rows(program, config)
-    assert len(cells) == 2 * 2 * 2 * 2 * 4
+    assert len(cells) == 2 * 2 * 2 * 2 * 3
     states = {cell["state"] for cell in cells}
     assert states == {"ok", "skipped"}
     skipped = {cell["reason"].split(":")[0] for cell in cells if cell["state"] == "skipped"}
     assert skipped == {"hybrid", "tiny-resnet cannot be split by tensor; decoder and llama models can, and your own"}
     ran = [cell for cell in cells if cell["state"] == "ok"]
     settings = 2 * 2 * 2  # batches, counts, precisions
-    assert len(ran) == settings * (2 + 3)  # two strategies for the one model, three for the other
+    assert len(ran) == settings * (1 + 2)  # one strategy for the one model, two for the other
     table = program.run("report", "--source", "results/run", "--format", "html")
     assert table.returncode == 0, table.stderr
 
 
 def test_shards_against_random_samples_with_the_wait_for_data(program: Program) -> None:
     data = {"source": ["synthetic-host", "shards"], "total_mb": 2, "workers": 1, "data_dir": "here", "drop_cache": True}
-    config = write(program, models="tiny-gpt2", gpu_counts=[2], data=data)
+    config = write(program, models="tiny-decoder", gpu_counts=[2], data=data)
     cells = rows(program, config)
     assert [cell["state"] for cell in cells] == ["ok", "ok"]
     assert all(cell["figures"]["phases"]["data_wait"] > 0 for cell in cells)

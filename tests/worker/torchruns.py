@@ -25,6 +25,7 @@ from torchscale.worker.ranks import joined_ranks
 from torchscale.worker.trainer import Trainer
 
 torch.set_num_threads(1)
+gc.freeze()  # what was imported need not be looked through after every cell
 found = []
 for number, content in enumerate(json.load(open(sys.argv[1]))):
     task = LaunchTask.model_validate(content)
@@ -64,7 +65,13 @@ os._exit(0)
 def cell(world_size: int, strategy: object = "none", **content: Any) -> Cell:
     """One cell of a small model whose global batch is 8; keys as in a config."""
     training = {"learning_rate": 0.01, "optimizer": "sgd", **content.pop("training", {})}
-    settings = {"models": "tiny-decoder", "batch_sizes": 8, "scaling": "strong", "gpu_counts": world_size, **content}
+    settings = {
+        "models": {"name": "tiny-decoder", "seq_len": 16},
+        "batch_sizes": 8,
+        "scaling": "strong",
+        "gpu_counts": world_size,
+        **content,
+    }
     return cells(**settings, training=training, parallel={"strategy": strategy})[0]
 
 

@@ -42,7 +42,7 @@ def _sittings(summary: RunSummary) -> list[Block]:
     )
     rows = tuple(
         (
-            Value(shortened(one.sitting.started_at)),
+            Value(shortened(f"{one.sitting.started_at[:16].replace('T', ' ')} UTC")),
             Value(f"{one.launches:,}", one.launches),
             Value(shortened(listed(one.changed))) if one.changed else DASH,
             Value(shortened(shlex.join(one.sitting.environment.command))),

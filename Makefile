@@ -43,7 +43,7 @@ contracts: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-cache
 
 unit: $(VENV)/.installed-dev
-	$(BIN)/pytest -n auto -m "not quiet"
+	$(BIN)/pytest -n auto --dist worksteal -m "not quiet"
 	$(BIN)/pytest -m quiet
 
 # The long measurements behind the figures in docs/tested-on.md; hours, on a quiet machine.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,6 +92,31 @@ def test_what_cannot_run_is_skipped_with_its_reason(content: dict[str, Any], tol
     found = reason(**content)
     assert found is not None
     assert told in found
+
+
+@pytest.mark.parametrize(
+    ("torch", "name", "device", "told"),
+    [
+        ("2.6.0+cu124", "fsdp", "cpu", "FSDP on CPUs needs PyTorch 2.7; this is 2.6.0+cu124"),
+        ("2.6.0", "pipeline", "cpu", "a pipeline on CPUs needs PyTorch 2.8; this is 2.6.0"),
+        ("2.7.1", "model", "cpu", "a pipeline on CPUs needs PyTorch 2.8; this is 2.7.1"),
+        ("2.7.1", "fsdp", "cpu", None),
+        ("2.8.0", "pipeline", "cpu", None),
+        ("2.6.0", "tensor", "cpu", None),
+        ("2.6.0", "fsdp", "cuda", None),
+        ("2.6.0", "pipeline", "cuda", None),
+        ("3.0.0a0+git", "pipeline", "cpu", None),
+        ("unknown", "pipeline", "cpu", None),
+    ],
+)
+def test_what_an_older_torch_cannot_do_on_cpus(torch: str, name: str, device: str, told: str | None) -> None:
+    node = machine(gpus=4, cores=16)
+    environment = node.environment
+    versions = environment.versions.model_copy(update={"torch": torch})
+    node = replace(node, environment=environment.model_copy(update={"versions": versions}))
+    settings: dict[str, Any] = {"models": "tiny-decoder", "batch_sizes": 8, "gpu_counts": 4, "device": device}
+    (entry,) = make_plan(experiment(**settings, parallel=strategy(name)), node).cells
+    assert entry.skip_reason == told
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,8 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
         indices = ordered(indices, devices, experiment.launch.placement)
     counts = _world_sizes(experiment, len(indices))
     threads = _threads_per_rank(experiment, device, counts, indices, machine)
-    place = Place(device, indices, threads, devices, experiment.launch.oversubscribe)
+    torch = machine.environment.versions.torch
+    place = Place(device, indices, threads, devices, experiment.launch.oversubscribe, torch)
     cells = tuple(
         PlannedCell(cell=cell, skip_reason=skip_reason(cell, place)) for cell in _expand(experiment, device, counts)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from torchscale.catalog.models import MODELS, InputKind, find_model
@@ -9,12 +10,16 @@ from torchscale.schema.cell import Cell, DeviceKind
 from torchscale.schema.degrees import Degrees
 from torchscale.schema.environment import DeviceInfo
 from torchscale.schema.memory import MemoryCell
-from torchscale.schema.strategy import Ddp, PipelineBase, is_sequence_parallel
+from torchscale.schema.strategy import Ddp, Fsdp, PipelineBase, is_sequence_parallel
 from torchscale.schema.task import AnyCell
 
 _MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
 _CUDA_ONLY = ("tf32", "fp8")
 _CIFAR_CLASSES = 100
+_FSDP_ON_CPUS = (2, 7)
+"""From here on torch's CPU streams record events, as FSDP asks of them."""
+_PIPELINES_ON_CPUS = (2, 8)
+"""Before, torch's schedules wait for the last transfer of a batch alone, and gloo's transfers end one by one."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Place:
         threads: CPU threads of every rank.
         devices: What is known of the machine's devices.
         oversubscribe: Whether ranks may share devices.
+        torch: Version.
     """
 
     device: DeviceKind
@@ -34,6 +40,7 @@ class Place:
     threads: int
     devices: tuple[DeviceInfo, ...]
     oversubscribe: bool
+    torch: str
 
     @property
     def capacity(self) -> int:
@@ -55,6 +62,7 @@ def skip_reason(cell: AnyCell, place: Place) -> str | None:
         or _batch_obstacle(cell)
         or _model_obstacle(cell)
         or _device_obstacle(cell, place.device)
+        or _version_obstacle(cell, place)
         or _precision_obstacle(cell, place)
     )
 
@@ -152,6 +160,21 @@ def _device_obstacle(cell: Cell, device: DeviceKind) -> str | None:
         return "a pipeline cannot stop its device between micro-batches, as sync_cuda and the clock for xpu do"
     if device != "cuda" and isinstance(cell.strategy, Ddp) and cell.strategy.comm_hook == "bf16":
         return "the bf16 comm hook needs NCCL"
+    return None
+
+
+def _version_obstacle(cell: Cell, place: Place) -> str | None:
+    """What an older torch cannot do on CPUs."""
+    version = re.match(r"(\d+)\.(\d+)", place.torch)
+    if place.device != "cpu" or version is None:
+        return None
+    found = tuple(map(int, version.groups()))
+    degrees = cell.degrees
+    needs = [("FSDP", _FSDP_ON_CPUS)] if isinstance(cell.strategy, Fsdp) or degrees.shard > 1 else []
+    needs += [("a pipeline", _PIPELINES_ON_CPUS)] if degrees.pipeline > 1 else []
+    for what, needed in needs:
+        if found < needed:
+            return f"{what} on CPUs needs PyTorch {'.'.join(map(str, needed))}; this is {place.torch}"
     return None
 
 

@@ -40,18 +40,18 @@ def test_one_file_sweeps_models_batches_counts_precisions_and_strategies(program
         models=["tiny-resnet", "tiny-decoder"],
         batch_sizes=[2, 4],
         training={"precision": ["fp32", "bf16"]},
-        parallel={"strategy": ["fsdp", "tensor", {"name": "hybrid", "data": 2, "pipeline": 2}]},
+        parallel={"strategy": ["ddp", "fsdp", "tensor", {"name": "hybrid", "data": 2, "pipeline": 2}]},
         launch={"isolation": "group"},
     )
     cells = rows(program, config)
-    assert len(cells) == 2 * 2 * 2 * 2 * 3
+    assert len(cells) == 2 * 2 * 2 * 2 * 4
     states = {cell["state"] for cell in cells}
     assert states == {"ok", "skipped"}
     skipped = {cell["reason"].split(":")[0] for cell in cells if cell["state"] == "skipped"}
     assert skipped == {"hybrid", "tiny-resnet cannot be split by tensor; decoder and llama models can, and your own"}
     ran = [cell for cell in cells if cell["state"] == "ok"]
     settings = 2 * 2 * 2  # batches, counts, precisions
-    assert len(ran) == settings * (1 + 2)  # one strategy for the one model, two for the other
+    assert len(ran) == settings * (2 + 3)  # two strategies for the one model, three for the other
     table = program.run("report", "--source", "results/run", "--format", "html")
     assert table.returncode == 0, table.stderr
 

@@ -16,7 +16,8 @@ class PlannedCell(Frozen):
 
 
 class Sitting(Frozen):
-    """A command that measured into a run folder, when it began (UTC), and the machine as it was then."""
+    """A command that was given for a run folder, when it began (UTC), and the machine as it was then. It need not have
+    measured anything."""
 
     started_at: str
     tool_version: str
@@ -42,7 +43,7 @@ class ExperimentFile(Frozen):
 
     @property
     def sittings(self) -> tuple[Sitting, ...]:
-        """All commands, oldest first."""
+        """The one that began the folder, then the later ones, oldest first."""
         first = Sitting(started_at=self.created_at, tool_version=self.tool_version, environment=self.environment)
         return (first, *self.later)
 

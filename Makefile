@@ -1,16 +1,20 @@
 # make demo     set up, then validate, benchmark and report on benchmark_config.yaml
 # make test     set up, then lint, types, import contracts and all tests
+# make fast     lint, types, import contracts and the tests that start no process and need no torch
+# make fix      apply the fixes that ruff knows, and format the code
 # make install  set up alone: .venv/bin/torchscale works afterwards
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
+# One more than there are cores: many tests wait for processes to start, or for one to hang.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types contracts unit campaign clean
+.PHONY: help install demo test fast fix lint types contracts unit unit-fast unit-quiet campaign clean
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n 's/^# make/make/p' Makefile
 
 install: $(VENV)/.installed
 
@@ -30,7 +34,18 @@ demo: install
 	$(BIN)/torchscale benchmark benchmark_config.yaml --output-dir $(DEMO)
 	$(BIN)/torchscale report --source $(DEMO) --format html --format pdf
 
-test: lint types contracts unit
+# What is soon done comes first. Type checks keep one core busy: they run beside the tests, but not beside those that
+# judge times.
+test: lint contracts
+	$(MAKE) --jobs=2 types unit
+	$(MAKE) unit-quiet
+
+fast: $(VENV)/.installed-dev
+	$(MAKE) --jobs=4 --output-sync=target lint types contracts unit-fast
+
+fix: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -42,8 +57,14 @@ types: $(VENV)/.installed-dev
 contracts: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-cache
 
+# Long tests come first (tests/conftest.py) and each worker takes one at a time, so that all end together.
 unit: $(VENV)/.installed-dev
-	$(BIN)/pytest -n auto --dist worksteal -m "not quiet"
+	$(BIN)/pytest -n $(WORKERS) --dist load --maxschedchunk 1 -m "not quiet"
+
+unit-fast: $(VENV)/.installed-dev
+	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow" --ignore=tests/worker --ignore=tests/integration
+
+unit-quiet: $(VENV)/.installed-dev
 	$(BIN)/pytest -m quiet
 
 # The long measurements behind the figures in docs/tested-on.md; hours, on a quiet machine.
@@ -63,6 +84,8 @@ campaign: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/trace_analysis.py
 	PYTHONPATH=. $(BIN)/python benchmarks/comparison.py
 	PYTHONPATH=. $(BIN)/python benchmarks/large_report.py
+	PYTHONPATH=. $(BIN)/python benchmarks/summary.py
+	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest -m "slow and not quiet"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

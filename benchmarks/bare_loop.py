@@ -1,6 +1,6 @@
-"""A training loop as one writes it by hand, with no torchscale in it: what torchscale's figures are held against.
+"""A hand-written training loop without torchscale: the reference for torchscale's figures.
 
-Run alone under torchrun it warms up, times a number of steps and lets rank 0 write its throughput::
+Under torchrun it warms up and times a number of steps; rank 0 writes the throughput::
 
     torchrun --standalone --nproc-per-node=2 benchmarks/bare_loop.py OUT.json --steps 200
 """
@@ -36,7 +36,7 @@ MODELS = {"tiny-resnet": (TINY, 32, 10), "resnet18": (RESNET18, 224, 1000)}
 
 @dataclass
 class BareLoop:
-    """Model, optimizer and four batches in turn; ``run`` is the loop."""
+    """Model, optimizer and four batches that are used in turn; ``run`` is the loop."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -45,7 +45,7 @@ class BareLoop:
 
     @classmethod
     def build(cls, name: str, batch_size: int, image_size: int | None = None) -> BareLoop:
-        """A loop of its own, as a training script sets it up."""
+        """A loop as a training script sets it up."""
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         config, default_size, classes = MODELS[name]
         size = image_size or default_size
@@ -63,13 +63,13 @@ class BareLoop:
         return cls(DistributedDataParallel(model) if world_size > 1 else model, optimizer, batches)
 
     def passes(self, batch: dict[str, torch.Tensor]) -> None:
-        """Forward and backward."""
+        """Forward and backward pass."""
         output = self.model(**batch)
         loss: torch.Tensor = output if isinstance(output, torch.Tensor) else output.loss
         loss.backward()  # type: ignore[no-untyped-call]
 
     def run(self, steps: int) -> float:
-        """Seconds that ``steps`` steps took on this rank, started together."""
+        """Seconds that ``steps`` steps took on this rank; ranks start together."""
         if dist.is_initialized():
             dist.barrier()
         start = time.perf_counter()
@@ -82,12 +82,12 @@ class BareLoop:
 
 
 class BarePipeline(BareLoop):
-    """The same over one stage of a pipeline, with torch's own schedule."""
+    """The same loop over one stage of a pipeline, with torch's own schedule."""
 
     schedule: Any
 
     def passes(self, batch: dict[str, torch.Tensor]) -> None:
-        """Tokens enter on the first rank, labels on the last."""
+        """The first rank gets the tokens, the last the labels."""
         if dist.get_rank() == 0:
             self.schedule.step(batch["input_ids"])
         else:
@@ -95,7 +95,7 @@ class BarePipeline(BareLoop):
 
 
 def pipeline(loop: BareLoop, stage: nn.Module, loss: Callable[..., torch.Tensor], pieces: int) -> BarePipeline:
-    """A bare loop over ``stage``, which is this rank's."""
+    """A bare loop over ``stage``, the stage of this rank."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # noqa: PLC0415 - slow, and used here alone
 
     found = BarePipeline(loop.model, loop.optimizer, loop.batches)
@@ -105,7 +105,7 @@ def pipeline(loop: BareLoop, stage: nn.Module, loss: Callable[..., torch.Tensor]
 
 
 def pin(threads: int) -> None:
-    """The rank's own cores and threads, chosen as torchscale chooses them on a CPU without hyper-threads."""
+    """Bind the rank to its cores and set its threads, as torchscale does on a CPU without hyper-threads."""
     local = int(os.environ["LOCAL_RANK"])
     cpus = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cpus[local * threads : (local + 1) * threads])
@@ -113,7 +113,7 @@ def pin(threads: int) -> None:
 
 
 def main() -> None:
-    """Warm up, time, and write ``{"samples_per_second": …}``."""
+    """Warm up, measure, and write ``{"samples_per_second": …}``."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="tiny-resnet", choices=MODELS)

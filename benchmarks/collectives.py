@@ -1,11 +1,11 @@
-"""Times of collectives: ``torchscale comm`` ÷ a bare loop of ``torch.distributed`` calls, in one run, at every size.
+"""Time of collectives: ``torchscale comm`` ÷ a bare loop of ``torch.distributed`` calls, in one run, at every size.
 
 ::
 
     python benchmarks/collectives.py --pairs 15 --ranks 2
 
-At each size the two alternate within the same processes, as many warm-up and timed calls each, over the same backend;
-the ratio is torchscale's mean time of a call ÷ the bare loop's, and the interval is over pairs.
+At each size the two alternate within the same processes, with equal numbers of warm-up and timed calls, on the same
+backend. The ratio is torchscale's mean time of a call ÷ the bare loop's; the interval is over pairs.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ import torch
 import torch.distributed as dist
 from fidelity import describe
 
-from torchscale.schema.ceilings import Operation
-from torchscale.schema.collectives import CollectivesCell
-from torchscale.schema.task import LaunchTask
-from torchscale.units import format_bytes, format_seconds
+from torchscale.config.choices import Operation
+from torchscale.schema.cells.collectives import CollectivesCell
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.util.units import format_bytes, format_seconds
 from torchscale.worker.collectives import measure_collectives
-from torchscale.worker.outbox import Outbox
-from torchscale.worker.ranks import joined_ranks
+from torchscale.worker.process_group import joined_ranks
+from torchscale.worker.rank_files import RankFiles
 
 WARMUP = 5
 SIZES = tuple(1024 << power for power in range(17))
 
 
 def main() -> None:
-    """Start the ranks, and print what rank 0 wrote."""
+    """Start the ranks and print the results of rank 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--ranks", type=int, default=2)
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _as_rank(pairs: int, operation: Operation) -> None:
-    """Alternate at every size; the ranks' mean, as both take it."""
+    """Alternate the two at every size; both use the mean over ranks."""
     torch.set_num_threads(1)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     directory = Path(os.environ["TORCHSCALE_OUT"])
@@ -95,7 +95,7 @@ def _as_rank(pairs: int, operation: Operation) -> None:
                 both: dict[str, float] = {}
                 for which in ("ours", "bare") if pair % 2 else ("bare", "ours"):
                     if which == "ours":
-                        record = measure_collectives(task, cell, ranks, Outbox(directory, rank))
+                        record = measure_collectives(task, cell, ranks, RankFiles(directory, rank))
                         both[which] = record.samples[0].mean_seconds
                     else:
                         both[which] = _bare(operation, size, world_size)
@@ -109,7 +109,7 @@ def _as_rank(pairs: int, operation: Operation) -> None:
 
 
 def _bare(operation: str, size: int, world_size: int) -> float:
-    """What anyone would write: a buffer, a few calls, a barrier, a loop between two looks at the clock."""
+    """The usual hand-written measurement: a buffer, some warm-up calls, a barrier, a timed loop."""
     buffer = torch.zeros(size // 4)
     part = torch.zeros(size // 4 // world_size)
 
@@ -131,7 +131,7 @@ def _bare(operation: str, size: int, world_size: int) -> float:
 
 
 def _calls(size: int) -> int:
-    """More of those that one pause of the scheduler outweighs."""
+    """More calls for small sizes, where one scheduler pause takes as long as many calls."""
     return 300 if size <= 1 << 20 else 20
 
 

@@ -1,13 +1,13 @@
-"""How often `torchscale compare` calls equal systems different, and how often it sees a change of 3 %.
+"""How often `torchscale compare` calls equal systems different, and how often it detects a change of 3 %.
 
 ::
 
-    PYTHONPATH=. python benchmarks/comparison.py --noise-from results/a results/b  # the noise of launches measured here
-    PYTHONPATH=. python benchmarks/comparison.py                                   # three sizes of noise
+    PYTHONPATH=. python benchmarks/comparison.py --noise-from results/a results/b  # with the noise of measured launches
+    PYTHONPATH=. python benchmarks/comparison.py                                   # three levels of noise
 
-Simulated: each launch has an effect of its own (launch-to-launch noise), and inside it steps are noisy and
-autocorrelated (AR(1)); its throughput is samples over the summed time of its steps. The comparison itself is the one
-that the command runs. Beside it stands what pooling the steps of all launches in one t-test would have said.
+Simulated: each launch has its own random effect (launch-to-launch noise), and its steps are noisy and autocorrelated
+(AR(1)). Its throughput is samples ÷ the summed time of its steps. The comparison is the code that the command runs. The
+last column is the result of one t-test over the pooled steps of all launches.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from scipy import signal, stats
 
 from tests.factories import cells
-from torchscale.analysis.comparison import Verdict, compare
-from torchscale.reading import read_summary
-from torchscale.schema.cell import Cell
-from torchscale.schema.record import State
-from torchscale.schema.results import LaunchFigures, ResultCell, ResultSet
+from torchscale.analysis.comparison.compare import Verdict, compare
+from torchscale.results.reader import read_summary
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.run.result_set import LaunchFigures, ResultCell, ResultSet
+from torchscale.schema.state import State
 
 STEPS = 200
 CHANGE = 0.03
@@ -37,14 +37,14 @@ _CLEAR = (Verdict.BETTER, Verdict.WORSE)
 
 @dataclass(frozen=True)
 class Noise:
-    """Relative standard deviations of launches and of steps within one, and the steps' lag-1 autocorrelation."""
+    """Relative standard deviations of launches and of steps within a launch; lag-1 autocorrelation of the steps."""
 
     launch: float
     step: float = 0.05
     autocorrelation: float = 0.5
 
     def steps(self, launches: int, generator: np.random.Generator) -> NDArray[np.float64]:
-        """Seconds of each step of each launch, around 1."""
+        """Seconds of each step of each launch; the mean is about 1."""
         shocks = generator.normal(0, math.sqrt(1 - self.autocorrelation**2), (launches, STEPS + 50))
         series = signal.lfilter([1], [1, -self.autocorrelation], shocks)[:, 50:]
         effects = generator.normal(0, self.launch, (launches, 1))
@@ -54,7 +54,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Rates:
-    """Shares of the simulated pairs."""
+    """Shares of the simulated pairs with each result."""
 
     called_different: float
     called_worse: float
@@ -62,8 +62,10 @@ class Rates:
 
 
 def simulate(noise: Noise, launches: int, pairs: int, change: float, seed: int, family: int = 1) -> Rates:
-    """``change`` is how much slower the other side is; ``family`` how many cells are compared at once. Of a family the
-    share is of pairs in which any cell, or all together, were called so."""
+    """Simulate pairs. ``change`` is how much slower the other side is, ``family`` how many cells are compared at once.
+
+    For a family, a pair counts if any cell, or all together, got the verdict.
+    """
     generator = np.random.default_rng(seed)
     plan = cells(batch_sizes=list(range(1, family + 1)), gpu_counts=[1])
     different = worse = pooled = 0
@@ -81,14 +83,14 @@ def simulate(noise: Noise, launches: int, pairs: int, change: float, seed: int, 
 
 
 def _verdicts(
-    plan: Sequence[Cell], before: Sequence[NDArray[np.float64]], after: Sequence[NDArray[np.float64]]
+    plan: Sequence[TrainingCell], before: Sequence[NDArray[np.float64]], after: Sequence[NDArray[np.float64]]
 ) -> list[Verdict]:
     sides = [_side(plan, steps) for steps in (before, after)]
     pair = compare(sides[0], sides[1])
     return [*(change.verdict for cell in pair.cells for change in cell.changes), *(one.verdict for one in pair.overall)]
 
 
-def _side(plan: Sequence[Cell], steps: Sequence[NDArray[np.float64]]) -> ResultSet:
+def _side(plan: Sequence[TrainingCell], steps: Sequence[NDArray[np.float64]]) -> ResultSet:
     found = []
     for cell, series in zip(plan, steps, strict=True):
         rates = (cell.global_batch_size * STEPS / series.sum(axis=1)).tolist()
@@ -98,7 +100,7 @@ def _side(plan: Sequence[Cell], steps: Sequence[NDArray[np.float64]]) -> ResultS
 
 
 def measured_noise(directories: Sequence[Path]) -> tuple[Noise, str]:
-    """The noise of launches in results directories: the median over their cells; and what it rests on."""
+    """The noise of launches in results directories (median over their cells), and a description of its source."""
     spreads, steps, correlations = [], [], []
     launches = 0
     for directory in directories:
@@ -111,14 +113,14 @@ def measured_noise(directories: Sequence[Path]) -> tuple[Noise, str]:
             steps.append((figures.step_p95 - figures.step_p50) / figures.step_p50 / 1.645)
             correlations.append(figures.autocorrelation or 0.0)
     if not spreads:
-        raise SystemExit("no cell there has three launches")
+        raise SystemExit("no cell has three launches")
     correlation = min(0.9, max(0.0, statistics.median(correlations)))
     noise = Noise(statistics.median(spreads), statistics.median(steps), correlation)
     return noise, f"{launches} launches of {len(spreads)} cells in {', '.join(map(str, directories))}"
 
 
 def main() -> None:
-    """Print a table."""
+    """Print a table of the shares."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--noise-from", type=Path, nargs="*", default=[], help="results directories")
     parser.add_argument("--pairs", type=int, default=2000)

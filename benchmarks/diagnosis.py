@@ -1,20 +1,21 @@
-"""Does the diagnosis name the injected cause, the rank and the size? Real gloo ranks, one cause a run.
+"""Does the diagnosis find the injected cause, its rank and its cost? Real gloo ranks, one cause per run.
 
 ::
 
     python benchmarks/diagnosis.py                      # everything, about half an hour
     python benchmarks/diagnosis.py --only none slow_rank --ranks 2
-    python benchmarks/diagnosis.py --short              # each cause once, three minutes
+    python benchmarks/diagnosis.py --short              # each cause once, in one torchrun, a minute
     python benchmarks/diagnosis.py --markdown table.md  # the confusion matrices
 
 Every run is measured (always-on signals), then recorded with torch.profiler (recording). The compute of the model is a
-timed operator, see ``scenario_net.py``: ranks that share cores would else slow one another. The slow link is a pair of
-network namespaces with a shaped link between them; it needs root and is left out without.
+timed operator (see ``scenario_net.py``), because ranks that share cores would slow each other. The slow link is a pair
+of network namespaces with a rate-limited link between them; it needs root and is skipped without.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -23,28 +24,33 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from scenario_net import PAUSE_EVERY
 
-from torchscale.analysis.diagnosis import diagnose
-from torchscale.analysis.launch_signals import launch_signals
+from torchscale.analysis.diagnosis.diagnose import diagnose
+from torchscale.analysis.training.signals import launch_signals
+from torchscale.config.choices import ProfileTarget, Tool
+from torchscale.config.experiment import Experiment
+from torchscale.errors import TorchscaleError
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
+from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.process import adopt_orphans, run_bounded
-from torchscale.launch.recording import record_cell
-from torchscale.launch.torchrun import LaunchLimits, StopRequest, run_launch, worker_environment
-from torchscale.plan import make_plan
-from torchscale.profiling import analyse_files, analyse_recording
-from torchscale.schema.cell import Cell
-from torchscale.schema.config import Experiment
-from torchscale.schema.finding import Diagnosis, Finding, FindingKind
-from torchscale.schema.record import State
-from torchscale.schema.record_request import RecordRequest, Target, Tool
-from torchscale.schema.task import LaunchTask
+from torchscale.launch.profile import record_cell
+from torchscale.launch.torchrun import run_launch, torchrun_command, worker_environment
+from torchscale.plan.expand import make_plan
+from torchscale.run.cell_profiler import analyze_files, analyze_recording
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.record import LaunchRecord, payload
+from torchscale.schema.launch.task import GroupItem, LaunchTask
+from torchscale.schema.launch.training import TrainingResult
+from torchscale.schema.profiles.finding import Diagnosis, Finding, FindingKind
+from torchscale.schema.profiles.request import RecordRequest
+from torchscale.schema.state import State
 
 HERE = Path(__file__).resolve().parent
 COMPUTE_SECONDS = 0.02
@@ -55,7 +61,7 @@ NOBODY = -1
 RANK_KINDS = (FindingKind.STRAGGLER, FindingKind.INPUT_PIPELINE)
 SHAPED = "200mbit"
 _NEVER_WRONG = (FindingKind.EXPOSED_COMMUNICATION, FindingKind.SYNC_VARIANCE)
-"""Genuine in many runs beside the injected cause: gloo over a loopback is not free, nor steady."""
+"""Real causes in many runs in addition to the injected one: gloo over the loopback is neither free nor steady."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +72,11 @@ class Scenario:
         cause: Of ``scenario_net``.
         expected: What should be found; ``None`` for nothing.
         ranks: World size.
-        rank: Whose; ``NOBODY`` for all or none.
+        rank: The affected rank; ``NOBODY`` for all or none.
         extra: Seconds injected, or MB of a bucket.
-        cost: What fixing it would give per step, in seconds; ``None`` where it is not known beforehand.
-        layers, width: Square layers; 512 wide has 1 MiB.
-        by_signals, by_recording: Whether each can tell this cause apart.
+        cost: Gain per step if it were fixed, in seconds; ``None`` if not known beforehand.
+        layers, width: Number and width of the square layers; width 512 has 1 MiB.
+        by_signals, by_recording: Whether each source can identify this cause.
     """
 
     cause: str
@@ -86,7 +92,7 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for output."""
         size = f" {self.extra * 1e3:g} ms" if self.extra and self.cause not in ("small_buckets", "slow_link") else ""
         where = f" on rank {self.rank}" if self.rank != NOBODY else ""
         return f"{self.cause}{size}{where}, {self.ranks} ranks"
@@ -94,7 +100,7 @@ class Scenario:
 
 @dataclass
 class Outcome:
-    """What was found in one run, from one source."""
+    """The findings of one run, from one source."""
 
     scenario: Scenario
     source: str
@@ -106,7 +112,7 @@ class Outcome:
 
 
 def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
-    """All of them."""
+    """All scenarios that the arguments ask for."""
     found = []
     for n in sizes:
         found += [Scenario("none", None, n) for _ in range(clean)]
@@ -130,13 +136,13 @@ def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
 
 
 def main() -> None:
-    """Run, print a line each, then the matrices."""
+    """Run all scenarios, print one line each, then the confusion matrices."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3, 4])
     parser.add_argument("--clean", type=int, default=4, help="clean runs per world size")
     parser.add_argument("--only", nargs="+", help="causes to run")
     parser.add_argument("--short", action="store_true", help="two ranks, each cause once")
-    parser.add_argument("--no-recording", action="store_true", help="always-on signals alone")
+    parser.add_argument("--no-recording", action="store_true", help="signals only, no recording")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--json", type=Path, help="write every outcome here")
     arguments = parser.parse_args()
@@ -150,11 +156,17 @@ def main() -> None:
     if arguments.short:
         wanted = arguments.only or {item.cause for item in scenarios([2], 1)} - {"slow_link"}
         chosen = list({item.cause: item for item in scenarios([2], 1) if item.cause in wanted}.values())
+    recording = not arguments.no_recording
+    together = arguments.short and not any(scenario.cause == "slow_link" for scenario in chosen)
+    judged = (
+        run_together(chosen, recording=recording)
+        if together
+        else itertools.chain.from_iterable(run(scenario, recording=recording) for scenario in chosen)
+    )
     outcomes: list[Outcome] = []
-    for number, scenario in enumerate(chosen, 1):
-        for outcome in run(scenario, recording=not arguments.no_recording):
-            outcomes.append(outcome)
-            print(f"[{number}/{len(chosen)}] {line(outcome)}", flush=True)
+    for outcome in judged:
+        outcomes.append(outcome)
+        print(f"[{len(outcomes)}] {line(outcome)}", flush=True)
     text = summary(outcomes)
     print(text)
     if arguments.markdown:
@@ -164,7 +176,7 @@ def main() -> None:
 
 
 def run(scenario: Scenario, *, recording: bool) -> Iterator[Outcome]:
-    """Measure, then record."""
+    """Measure the scenario, then record it."""
     cell = scenario_cell(scenario)
     with tempfile.TemporaryDirectory() as scratch:
         yield judge(scenario, "signals", *_measured(scenario, cell, Path(scratch)))
@@ -172,8 +184,44 @@ def run(scenario: Scenario, *, recording: bool) -> Iterator[Outcome]:
             yield judge(scenario, "recording", *_recorded(cell, Path(scratch)))
 
 
-def scenario_cell(scenario: Scenario) -> Cell:
-    """The cell that trains ``scenario_net`` with this cause."""
+def run_together(chosen: Sequence[Scenario], *, recording: bool) -> Iterator[Outcome]:
+    """Measure all, then record all, one after the other in the processes of one torchrun of two ranks: what starting
+    processes takes is paid once."""
+    with tempfile.TemporaryDirectory() as scratch:
+        launches: list[tuple[Scenario, LaunchTask, Path]] = []
+        for source in ("signals", "recording") if recording else ("signals",):
+            for number, scenario in enumerate(chosen):
+                directory = Path(scratch) / f"{source}-{number}"
+                directory.mkdir()
+                request = _request(directory) if source == "recording" else None
+                launches.append((scenario, _task(scenario_cell(scenario), request), directory))
+        ending = _run_group([(task, directory) for _, task, directory in launches], Path(scratch) / "channel")
+        for scenario, task, directory in launches:
+            if task.recording is None:
+                record = collect_launch(task, directory, ending, command=(), started_at="", seconds=1.0, oom_kills=0)
+                yield judge(scenario, "signals", *_diagnosed(record))
+            else:
+                yield judge(scenario, "recording", *_analyzed(directory))
+
+
+def _run_group(launches: Sequence[tuple[LaunchTask, Path]], channel: Path) -> Ending:
+    """Hand all launches to the ranks of one torchrun at once, and see it to its end."""
+    channel.mkdir()
+    for number, (task, directory) in enumerate(launches):
+        item = GroupItem(task=task, directory=str(directory))
+        (channel / f"item-{number}.json").write_text(item.model_dump_json())
+    (channel / "end").touch()
+    task = launches[0][0]
+    finished = run_bounded(
+        torchrun_command(task.cell.world_size, channel, "--group", str(channel)),
+        timeout_seconds=len(launches) * 60,
+        env=worker_environment(task, {}),
+    )
+    return Ending(EndingKind.FINISHED, finished.returncode, finished.stderr[-500:])
+
+
+def scenario_cell(scenario: Scenario) -> TrainingCell:
+    """The training cell of ``scenario_net`` with this cause."""
     options = {
         "cause": scenario.cause,
         "rank": scenario.rank,
@@ -196,7 +244,7 @@ def scenario_cell(scenario: Scenario) -> Cell:
     return make_plan(experiment, anywhere).training[0]
 
 
-def _task(cell: Cell, request: RecordRequest | None = None) -> LaunchTask:
+def _task(cell: TrainingCell, request: RecordRequest | None = None) -> LaunchTask:
     return LaunchTask(
         cell=cell,
         launch=0,
@@ -210,12 +258,12 @@ def _task(cell: Cell, request: RecordRequest | None = None) -> LaunchTask:
 
 
 def _cores(ranks: int) -> tuple[tuple[int, ...], ...] | None:
-    """A core each, as in a benchmark, where there are enough."""
+    """One core per rank, as in a benchmark, if there are enough cores."""
     cores = sorted(os.sched_getaffinity(0))
     return tuple((core,) for core in cores[:ranks]) if ranks <= len(cores) else None
 
 
-def _measured(scenario: Scenario, cell: Cell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
+def _measured(scenario: Scenario, cell: TrainingCell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
     directory = scratch / "launch"
     directory.mkdir()
     task = _task(cell)
@@ -226,24 +274,21 @@ def _measured(scenario: Scenario, cell: Cell, scratch: Path) -> tuple[Diagnosis 
         record = run_launch(
             task, directory, limits=LIMITS, extra_env={}, stop=StopRequest(), on_progress=lambda _: None
         )
-    signals = launch_signals(record) if record.state is State.OK else None
+    return _diagnosed(record)
+
+
+def _diagnosed(record: LaunchRecord) -> tuple[Diagnosis | None, float, str]:
+    signals = launch_signals(payload(record, TrainingResult)) if record.state is State.OK else None
     if signals is None:
         return None, 0.0, f"{record.state.value}: {record.reason}"
     return diagnose(signals), signals.step_seconds, ""
 
 
-def _recorded(cell: Cell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
+def _recorded(cell: TrainingCell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
     directory = scratch / "recording"
     directory.mkdir()
-    request = RecordRequest(
-        tool=Tool.KINETO,
-        target=Target.SYNC_STALLS,
-        directory=str(directory),
-        seconds=60,
-        max_steps=RECORDED_STEPS,
-    )
     recording = record_cell(
-        _task(cell, request),
+        _task(cell, _request(directory)),
         directory,
         None,
         limits=LIMITS,
@@ -251,16 +296,33 @@ def _recorded(cell: Cell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
         stop=StopRequest(),
         on_progress=lambda _: None,
     )
-    profile = analyse_recording(directory, recording)
+    profile = analyze_recording(directory, recording)
     if profile.analysis is None:
         return None, 0.0, profile.problem
-    analysis = analyse_files([directory])
+    return _analyzed(directory)
+
+
+def _request(directory: Path) -> RecordRequest:
+    return RecordRequest(
+        tool=Tool.KINETO,
+        target=ProfileTarget.SYNC_STALLS,
+        directory=str(directory),
+        seconds=60,
+        max_steps=RECORDED_STEPS,
+    )
+
+
+def _analyzed(directory: Path) -> tuple[Diagnosis | None, float, str]:
+    try:
+        analysis = analyze_files([directory])
+    except TorchscaleError as error:
+        return None, 0.0, error.message
     return Diagnosis(findings=analysis.findings), analysis.step_seconds or 0.0, ""
 
 
 def judge(scenario: Scenario, source: str, diagnosis: Diagnosis | None, step_seconds: float, problem: str) -> Outcome:
-    """Right: the expected cause and rank among the findings, and no other rank named. For a clean run: no rank and no
-    cause but those that are genuine without an injection."""
+    """Correct: the expected cause and rank are among the findings, and no other rank is named. For a clean run: no rank
+    and no cause except those that are real without an injection."""
     del step_seconds
     outcome = Outcome(scenario, source, problem=problem)
     if diagnosis is None:
@@ -284,32 +346,33 @@ def judge(scenario: Scenario, source: str, diagnosis: Diagnosis | None, step_sec
 
 
 def line(outcome: Outcome) -> str:
-    """For the terminal."""
+    """One line for the terminal."""
     found = ", ".join(
         f"{kind}{'' if rank is None else f' (rank {rank})'} {cost * 1e3:.1f} ms"
         for kind, rank, cost in outcome.findings
     )
     size = "" if outcome.ratio is None else f"; found ÷ injected {outcome.ratio:.2f}"
-    verdict = "right" if outcome.right else "WRONG"
+    verdict = "correct" if outcome.right else "WRONG"
     return f"{outcome.scenario.name} [{outcome.source}]: {verdict}: {outcome.problem or found or 'nothing'}{size}"
 
 
 def summary(outcomes: list[Outcome]) -> str:
-    """Confusion matrices in Markdown: injected cause down, costliest cause found across."""
+    """Confusion matrices in Markdown: rows are injected causes, columns the found cause with the highest cost."""
     parts = []
     for source in ("signals", "recording"):
         mine = [outcome for outcome in outcomes if outcome.source == source]
         if not mine:
             continue
-        told = [item for item in mine if getattr(item.scenario, f"by_{source}")]
+        identifiable = [item for item in mine if getattr(item.scenario, f"by_{source}")]
         clean = [item for item in mine if item.scenario.expected is None]
-        ratios = [item.ratio for item in told if item.ratio is not None]
+        ratios = [item.ratio for item in identifiable if item.ratio is not None]
         within = sum(0.8 <= ratio <= 1.2 for ratio in ratios)
         named = sum(any(rank is not None for _, rank, _ in item.findings) for item in clean)
         parts.append(
-            f"### From {'the always-on signals' if source == 'signals' else 'recordings'}\n\n{_matrix(mine)}\n"
-            f"Right cause and rank: {sum(item.right for item in told)} of {len(told)} that this source can tell apart; "
-            f"size within 20 %: {within} of {len(ratios)}; a rank named in {named} of {len(clean)} clean runs.\n"
+            f"### From {'the signals of every launch' if source == 'signals' else 'recordings'}\n\n{_matrix(mine)}\n"
+            f"Correct cause and rank: {sum(item.right for item in identifiable)} of {len(identifiable)} "
+            "that this source can identify; "
+            f"cost within 20 %: {within} of {len(ratios)}; a rank named in {named} of {len(clean)} clean runs.\n"
         )
     return "\n".join(parts)
 
@@ -336,7 +399,7 @@ def _matrix(outcomes: list[Outcome]) -> str:
 
 @contextmanager
 def shaped_link() -> Iterator[None]:
-    """Two network namespaces with a link of ``SHAPED`` between them."""
+    """Two network namespaces with a link limited to ``SHAPED`` between them."""
     names = ("tsdiag0", "tsdiag1")
     _remove(names)
     try:

@@ -1,14 +1,14 @@
-"""Is what torchscale reports what a bare loop gives? Ratios of throughput, torchscale ÷ bare, with 95 % intervals.
+"""Does torchscale report the throughput of a bare loop? Ratios of throughput, torchscale ÷ bare, with 95 % intervals.
 
-Two ways, both paired and alternating in one run::
+Two methods, both paired and alternating in one run::
 
-    python benchmarks/fidelity.py                      # blocks inside processes: fine, for the cost of measuring
-    python benchmarks/fidelity.py --launches --pairs 8 # whole launches: coarse, for everything around the loop too
+    python benchmarks/fidelity.py                      # blocks inside processes: precise, cost of measuring
+    python benchmarks/fidelity.py --launches --pairs 8 # complete launches: coarse, includes all around the loop
     python benchmarks/fidelity.py --model tiny-decoder --strategy pipeline --ranks 2 --batch-size 8
 
-Blocks are compared within a process, and the interval is over the processes' means. A pair of blocks whose cores were
-busy with something else for more than ``--max-foreign`` of the time is measured again; how many were is printed. Run it
-on a quiet machine.
+Blocks are compared within a process, and the interval is over the processes' means. A pair of blocks is measured again
+if other processes used more than ``--max-foreign`` of its cores' time; the number of such pairs is printed. Run it on a
+quiet machine.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchscale.analysis.stats import student_t_quantile
+from torchscale.analysis.stats.series import student_t_quantile
 
 HERE = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    """Measure on each world size and print a line for each."""
+    """Measure at each world size and print one line for each."""
     arguments = _parse()
     way = "launches" if arguments.launches else "blocks of 40 steps"
     what = f"{arguments.model}, {arguments.strategy}, batch {arguments.batch_size} per rank"
@@ -75,7 +75,7 @@ def _blocks(arguments: argparse.Namespace, world_size: int) -> tuple[list[float]
 
 
 def _launch_pairs(arguments: argparse.Namespace, world_size: int) -> list[float]:
-    """Whole launches in turn: ``torchscale benchmark`` on a cell, and a torchrun of the bare script."""
+    """Alternate complete launches: ``torchscale benchmark`` on a cell, and a torchrun of the bare script."""
     ratios = []
     with tempfile.TemporaryDirectory() as directory:
         for pair in range(arguments.pairs):
@@ -86,7 +86,7 @@ def _launch_pairs(arguments: argparse.Namespace, world_size: int) -> list[float]
 
 
 def _reported(arguments: argparse.Namespace, world_size: int, path: Path) -> float:
-    """What ``torchscale benchmark`` reports for the cell."""
+    """Throughput that ``torchscale benchmark`` reports for the cell."""
     options = {"name": arguments.model, **({"image_size": arguments.image_size} if arguments.image_size else {})}
     config = path.with_suffix(".json")
     config.write_text(
@@ -107,7 +107,7 @@ def _reported(arguments: argparse.Namespace, world_size: int, path: Path) -> flo
 
 
 def _bare_rate(arguments: argparse.Namespace, world_size: int, path: Path) -> float:
-    """What the bare script measures."""
+    """Throughput that the bare script measures."""
     script = [str(HERE / "bare_loop.py"), str(path), "--model", arguments.model, *_image_size(arguments)]
     script += ["--batch-size", str(arguments.batch_size), "--steps", str(arguments.steps)]
     subprocess.run([*_torchrun(world_size), *script], check=True, env=_environment(), stderr=subprocess.DEVNULL)
@@ -135,9 +135,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--processes", type=int, default=5)
-    parser.add_argument("--pairs", type=int, default=20, help="per process; with --launches, in all")
+    parser.add_argument("--pairs", type=int, default=20, help="per process; with --launches, in total")
     parser.add_argument("--steps", type=int, default=200, help="measured steps of a launch")
-    parser.add_argument("--launches", action="store_true", help="compare whole launches instead of blocks")
+    parser.add_argument("--launches", action="store_true", help="compare complete launches instead of blocks")
     parser.add_argument("--max-foreign", type=float, default=0.2)
     return parser.parse_args()
 

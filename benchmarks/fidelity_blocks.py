@@ -1,8 +1,8 @@
 """One rank of ``fidelity.py``: alternate blocks of torchscale's timed batches and of the bare loop, in ABBA order.
 
-Two blocks of a pair follow each other within seconds, so that a slow minute of the machine falls on both. Both run the
-same model, optimizer and batches: where memory happens to lie makes one of two equal models of a process up to 1.5 %
-faster for as long as it lives, which would drown what is asked here.
+Two blocks of a pair follow each other within seconds, so that a slow minute of the machine affects both. Both run the
+same model, optimizer and batches: the memory layout makes one of two equal models in a process up to 1.5 % faster for
+its whole life, which is more than the difference measured here.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ import torch
 import torch.distributed as dist
 
 from torchscale.catalog.models import MODELS
-from torchscale.schema.cell import Cell, Measurement
-from torchscale.schema.config import PRESETS
-from torchscale.schema.record import HostLoad
-from torchscale.schema.task import LaunchTask
+from torchscale.config.sections import PRESETS
+from torchscale.schema.cells.training import Measurement, TrainingCell
+from torchscale.schema.launch.rank import HostLoad
+from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.measure.host import HostLoadMeter, usable_cpus
 from torchscale.worker.models.decoder import next_token_loss
-from torchscale.worker.outbox import Outbox
-from torchscale.worker.ranks import joined_ranks
+from torchscale.worker.process_group import joined_ranks
+from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.trainer import Trainer
 
 BATCHES_PER_BLOCK = 1
 STEPS_PER_BATCH = 40
-"""What the stop rule chooses for steps of up to 25 ms."""
+"""The stop rule's choice for steps of up to 25 ms."""
 
 
 class Pair:
-    """Both loops on the same work, side by side in one process."""
+    """Both loops on the same model and data in one process."""
 
-    def __init__(self, trainer: Trainer, bare: bare_loop.BareLoop, outbox: Outbox) -> None:
-        self._trainer, self._bare, self._outbox = trainer, bare, outbox
+    def __init__(self, trainer: Trainer, bare: bare_loop.BareLoop, files: RankFiles) -> None:
+        self._trainer, self._bare, self._files = trainer, bare, files
 
     def torchscale_block(self) -> float:
-        """Seconds as torchscale reports them: the sum of its batches, steps written down between them."""
+        """Seconds as torchscale reports them: the sum of its batches; steps are written between batches."""
         seconds = 0.0
         for _ in range(BATCHES_PER_BLOCK):
             timed = self._trainer.run_batch(STEPS_PER_BATCH)
-            self._outbox.steps(timed.samples)
+            self._files.steps(timed.samples)
             seconds += timed.batch.seconds
         return seconds
 
     def bare_block(self) -> float:
-        """Seconds of as many bare steps."""
+        """Seconds of the same number of bare steps."""
         return self._bare.run(BATCHES_PER_BLOCK * STEPS_PER_BATCH)
 
     def measure(self, *, bare_first: bool) -> tuple[float, float, float]:
-        """Seconds of torchscale's block and of the bare one, and the share of the cores that others took."""
+        """Seconds of torchscale's block and of the bare block, and the share of the cores that other processes used."""
         load = HostLoadMeter(usable_cpus(), pinned=True)
         if bare_first:
             theirs, ours = self.bare_block(), self.torchscale_block()
@@ -68,7 +68,7 @@ class Pair:
 
 
 def main() -> None:
-    """Measure pairs until there are enough, then let rank 0 write their ratios."""
+    """Measure pairs until there are enough; rank 0 writes their ratios."""
     arguments = _parse()
     bare_loop.pin(1)
     world_size = int(os.environ["WORLD_SIZE"])
@@ -89,7 +89,7 @@ def main() -> None:
             pieces = cell.strategy.pieces(cell.degrees)
             (stage,) = trainer.model.children()
             bare = bare_loop.pipeline(bare, stage, next_token_loss, pieces)
-        pair = Pair(trainer, bare, Outbox(Path(directory), ranks.rank))
+        pair = Pair(trainer, bare, RankFiles(Path(directory), ranks.rank))
         pair.measure(bare_first=False)  # warm-up
         ratios: list[float] = []
         rejected = 0
@@ -108,14 +108,14 @@ def main() -> None:
 
 
 def _foreign_share(load: HostLoad) -> float:
-    return (load.busy_seconds - load.own_seconds) / (load.wall_seconds * load.cores)
+    return (load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores)
 
 
-def _cell(arguments: argparse.Namespace, world_size: int) -> Cell:
+def _cell(arguments: argparse.Namespace, world_size: int) -> TrainingCell:
     options = dict(MODELS[arguments.model].options)
     if arguments.image_size:
         options["image_size"] = arguments.image_size
-    return Cell(
+    return TrainingCell(
         model=arguments.model,
         model_options=options,
         batch_size=arguments.batch_size,

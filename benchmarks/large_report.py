@@ -1,18 +1,17 @@
-"""How long a report of very many cells takes, in how much memory, and how soon its page answers.
+"""Time and memory of a report of very many cells, and response time of its page.
 
 ::
 
     PYTHONPATH=. python benchmarks/large_report.py                        # 10,000 cells of 8 ranks
     PYTHONPATH=. python benchmarks/large_report.py --cells 400 --keep DIR
 
-The results directory is made up, in the form that launches leave: records with the digests of eight ranks. Nothing in
-it is a measurement; what is measured is the report.
+The results directory is generated in the form that launches write: records with the digests of eight ranks. Its figures
+are not measurements; only the report is measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
 import subprocess
 import sys
 import tempfile
@@ -23,14 +22,17 @@ import numpy as np
 from playwright.sync_api import sync_playwright
 
 from tests.factories import environment, experiment, experiment_file, launch_record, rank_record
-from torchscale.analysis.stats import digest
+from torchscale.analysis.stats.series import digest
 from torchscale.catalog.models import MODELS
-from torchscale.plan import make_plan
-from torchscale.schema.cell import Cell
-from torchscale.schema.environment import DeviceInfo
-from torchscale.schema.machine import Machine
-from torchscale.schema.record import LaunchRecord, MemoryUse, SignalDigest, StepDigest
-from torchscale.schema.telemetry import GpuUse, Telemetry
+from torchscale.plan.expand import make_plan
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.rank import MemoryUse
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.signals import SignalDigest
+from torchscale.schema.launch.steps import StepDigest
+from torchscale.schema.launch.telemetry import GpuUse, Telemetry
+from torchscale.schema.node.environment import DeviceInfo
+from torchscale.schema.node.machine import Machine
 
 RANKS = 8
 BATCHES = 20
@@ -64,7 +66,7 @@ _USE = """async () => {
 
 
 def write_results(directory: Path, cells: int) -> int:
-    """A results directory with this many cells of eight GPUs each; its size in bytes."""
+    """Write a results directory with this many cells of eight GPUs each; returns its size in bytes."""
     per_model = max(1, cells // 40)
     content = {
         "models": [name for name in MODELS if "resnet" in name or "bert" in name or "gpt2" in name][:10],
@@ -79,22 +81,23 @@ def write_results(directory: Path, cells: int) -> int:
     directory.mkdir(parents=True)
     file = experiment_file(config, plan, environment=place)
     (directory / "experiment.json").write_text(file.model_dump_json())
-    source = random.Random(1)
     total = 0
-    for entry in plan:
-        assert isinstance(entry.cell, Cell)
+    for number, entry in enumerate(plan):
+        assert isinstance(entry.cell, TrainingCell)
         launch = directory / "cells" / entry.cell.id / "launch-0"
         launch.mkdir(parents=True)
-        text = _record(entry.cell, source).model_dump_json(indent=1)
+        text = made_up_record(entry.cell, number).model_dump_json(indent=1)
         total += (launch / "record.json").write_text(text)
     return total
 
 
-def _record(cell: Cell, source: random.Random) -> LaunchRecord:
-    mean = source.uniform(0.02, 0.4)
-    generator = np.random.default_rng(source.randrange(1 << 30))
-    seconds = mean * generator.lognormal(0, 0.03, (RANKS, STEPS))
-    digests = tuple(_steps(seconds[rank]) for rank in range(RANKS))
+def made_up_record(cell: TrainingCell, seed: int) -> LaunchRecord:
+    """A launch of 200 steps with every signal, on GPUs that nobody has."""
+    count = cell.world_size
+    generator = np.random.default_rng(seed)
+    mean = generator.uniform(0.02, 0.4)
+    seconds = mean * generator.lognormal(0, 0.03, (count, STEPS))
+    digests = tuple(_steps(seconds[rank]) for rank in range(count))
     batches = seconds.max(axis=0).reshape(BATCHES, -1).sum(axis=1).tolist()
     ranks = tuple(
         rank_record(
@@ -104,18 +107,18 @@ def _record(cell: Cell, source: random.Random) -> LaunchRecord:
             device=DeviceInfo(kind="cuda", index=rank, name="NVIDIA H100", uuid=f"GPU-{rank}"),
             memory=MemoryUse(peak_allocated_bytes=2**34 + rank, peak_reserved_bytes=2**35),
         )
-        for rank in range(RANKS)
+        for rank in range(count)
     )
-    series = tuple(tuple((seconds[rank].reshape(BATCHES, -1).mean(axis=1) * 0.8).tolist()) for rank in range(RANKS))
+    series = tuple(tuple((seconds[rank].reshape(BATCHES, -1).mean(axis=1) * 0.8).tolist()) for rank in range(count))
     waits = tuple(tuple(value * 0.1 for value in rank) for rank in series)
-    signals = SignalDigest(own=series, data_wait=waits, wait=waits, transfer=waits[0], charge=(1 / RANKS,) * RANKS)
+    signals = SignalDigest(compute=series, data_wait=waits, wait=waits, transfer=waits[0], blame=(1 / count,) * count)
     use = {"busy": 0.9, "power_watts": 600.0, "energy_joules": 9000.0, "sm_clock_hertz": 1.9e9, "throttle_reasons": ()}
     telemetry = Telemetry(
         seconds=sum(batches),
         readings=20,
         cpu_busy=0.2,
         memory_used_peak_bytes=2**36,
-        gpus=tuple(GpuUse.model_validate({"uuid": f"GPU-{rank}", **use}) for rank in range(RANKS)),
+        gpus=tuple(GpuUse.model_validate({"uuid": f"GPU-{rank}", **use}) for rank in range(count)),
     )
     steps = _steps(seconds.max(axis=0))
     return launch_record(cell, 0, batches, ranks, steps=steps, rank_steps=digests, signals=signals, telemetry=telemetry)
@@ -134,8 +137,7 @@ def _steps(seconds: np.typing.NDArray[np.float64]) -> StepDigest:
 
 
 def open_page(path: Path) -> dict[str, float]:
-    """Seconds until the page is there, until its first charts are, and until a filter over all its cells and a sort
-    have answered."""
+    """Seconds until the page is loaded and its first charts are drawn, and for a filter over all cells and a sort."""
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page()
@@ -150,10 +152,10 @@ def open_page(path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Make, report, open; print what it took."""
+    """Generate results, write the report, open it; print times and memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=10_000)
-    parser.add_argument("--keep", type=Path, help="make the results here and leave them")
+    parser.add_argument("--keep", type=Path, help="write the results to this directory and keep them")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         results = arguments.keep or Path(scratch) / "large"

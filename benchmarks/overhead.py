@@ -1,11 +1,11 @@
-"""What a launch costs beside its steps: wall time of ``torchscale``'s launch ÷ a bare torchrun of the same steps.
+"""Cost of a launch beyond its steps: wall time of ``torchscale``'s launch ÷ a bare torchrun of the same steps.
 
 ::
 
     python benchmarks/overhead.py --pairs 8 --ranks 2
 
 Both warm up for the same number of steps and time the same number. The bare script writes one number; the launch
-checks the ranks, writes records and digests, and makes sure that no process is left.
+checks the ranks, writes records and digests, and ensures that no process is left.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from pathlib import Path
 
 from fidelity import describe
 
+from torchscale.config.experiment import Experiment
+from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.machine import detect_machine
-from torchscale.launch.torchrun import LaunchLimits, StopRequest, run_launch
-from torchscale.plan import Plan, make_plan
-from torchscale.schema.config import Experiment
-from torchscale.schema.record import State
-from torchscale.schema.task import LaunchTask
+from torchscale.launch.torchrun import run_launch
+from torchscale.plan.expand import Plan, make_plan
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.schema.state import State
 
 HERE = Path(__file__).resolve().parent
 WARMUP_STEPS = 40

@@ -1,12 +1,13 @@
-"""A model whose compute is a timed operator beside a small real network, with one cause of lost time injected.
+"""A model whose compute is a timed operator plus a small real network, with one injected cause of lost time.
 
-The timed operator waits instead of computing, so that several ranks on few cores do not slow one another: what is told
-apart afterwards is the injected cause and nothing else. Its time is seen in a trace as an operator's.
+The timed operator waits instead of computing, so that several ranks on few cores do not slow each other and the
+injected cause is the only difference. A trace shows its time as an operator's.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 import torch
 import torch.distributed as dist
@@ -17,11 +18,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torchscale.worker.data.synthetic import SyntheticSource
 
 PAUSE_EVERY = 15
+_injected = ExitStack()
+"""Undoes what the model built before changed in this process."""
 
 
 @torch.library.custom_op("scenario::compute", mutates_args=())
 def compute(x: Tensor, seconds: float) -> Tensor:
-    """Takes ``seconds``, as a kernel would."""
+    """Take ``seconds``, like a kernel."""
     time.sleep(seconds)
     return x.clone()
 
@@ -36,7 +39,7 @@ compute.register_autograd(lambda _, grad: (grad, None))
 
 
 class ScenarioNet(nn.Module):
-    """``layers`` square layers; ``seconds`` of compute in the forward pass, more where the cause says so."""
+    """``layers`` square layers and ``seconds`` of compute in the forward pass, more if the cause adds some."""
 
     def __init__(self, cause: str, rank: int, extra: float, seconds: float, layers: int, width: int) -> None:
         super().__init__()
@@ -66,7 +69,7 @@ class ScenarioNet(nn.Module):
         return self.extra if slow else 0.0
 
     def make_batch(self, batch_size: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Random rows."""
+        """Random rows as a batch."""
         return {"x": torch.randn(batch_size, self.width, generator=generator)}
 
 
@@ -78,13 +81,14 @@ def build(
     layers: int = 4,
     width: int = 512,
 ) -> nn.Module:
-    """The model, with the process prepared for the cause."""
+    """The model, with the process prepared for the cause, and for no cause of a model built before."""
+    _injected.close()
     if cause == "small_buckets":
         _cap_buckets(extra)
     if cause == "slow_loader":
         _slow_loader(rank, extra)
     if cause == "host_work":
-        register_optimizer_step_post_hook(lambda *_: _python_work(extra))
+        _injected.callback(register_optimizer_step_post_hook(lambda *_: _python_work(extra)).remove)
     return ScenarioNet(cause, rank, extra, seconds, layers, width)
 
 
@@ -95,6 +99,7 @@ def _cap_buckets(megabytes: float) -> None:
         original(self, *args, **{**options, "bucket_cap_mb": megabytes})  # type: ignore[arg-type]
 
     DistributedDataParallel.__init__ = patched  # type: ignore[method-assign]
+    _injected.callback(setattr, DistributedDataParallel, "__init__", original)
 
 
 def _slow_loader(rank: int, extra: float) -> None:
@@ -106,6 +111,7 @@ def _slow_loader(rank: int, extra: float) -> None:
         return dict(original(self))
 
     SyntheticSource.next_batch = patched  # type: ignore[method-assign]
+    _injected.callback(setattr, SyntheticSource, "next_batch", original)
 
 
 def _python_work(seconds: float) -> None:

@@ -1,11 +1,11 @@
-"""What the always-on signals cost: throughput with and without them, alternating in one process, and processor time.
+"""Cost of the signals of every launch: throughput with and without them, alternating in one process; processor time.
 
 ::
 
     python benchmarks/signals.py --processes 5 --pairs 15
 
-Blocks of steps with the marks of the exchange alternate with blocks without, on two gloo ranks. The ratio is of rank
-0's block times; the interval is over processes.
+Blocks of steps with the marks of gradient synchronization alternate with blocks without, on two gloo ranks. The ratio
+is of rank 0's block times; the interval is over processes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pathlib import Path
 import torch
 from fidelity import describe
 
+from torchscale.config.experiment import Experiment
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.process import adopt_orphans
-from torchscale.plan import make_plan
-from torchscale.schema.cell import Cell
-from torchscale.schema.config import Experiment
-from torchscale.schema.task import LaunchTask
-from torchscale.worker.ranks import joined_ranks
+from torchscale.plan.expand import make_plan
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.trainer import Phase, Trainer
 
 STEPS = 40
@@ -38,7 +38,7 @@ CALLS = 20_000
 
 
 def main() -> None:
-    """Start the processes, or be a rank."""
+    """Start the processes, or run as a rank."""
     if "RANK" in os.environ:
         as_rank(LaunchTask.model_validate_json(Path(sys.argv[1]).read_text()), int(sys.argv[2]), Path(sys.argv[3]))
         return
@@ -58,7 +58,9 @@ def main() -> None:
     print(f"{arguments.model}, batch 32 per rank, 2 ranks, blocks of {STEPS} steps")
     print(f"  throughput with ÷ without the signals: {describe(ratios)}")
     print(f"  processor time of the marks: {max(shares):.4%} of a step of {statistics.fmean(steps) * 1e3:.1f} ms")
-    print(f"  a window of 6 passes without synchronisation, with all it discards: {statistics.fmean(windows):.2f} s")
+    print(
+        f"  a window of 6 passes without synchronization, including discarded passes: {statistics.fmean(windows):.2f} s"
+    )
 
 
 def _process(model: str, pairs: int) -> dict[str, float]:
@@ -91,13 +93,13 @@ def _process(model: str, pairs: int) -> dict[str, float]:
 
 
 def as_rank(task: LaunchTask, pairs: int, output: Path) -> None:
-    """Alternate, and write what rank 0 saw."""
+    """Alternate the blocks and write the times of rank 0."""
     rank = int(os.environ["RANK"])
     if task.cpu_sets is not None:
         os.sched_setaffinity(0, task.cpu_sets[rank])
     torch.set_num_threads(task.threads_per_rank)
     with joined_ranks(task) as ranks:
-        assert isinstance(task.cell, Cell)
+        assert isinstance(task.cell, TrainingCell)
         trainer = Trainer(task.cell, ranks)
         trainer.run_batch(1)
         trainer.run_batch(STEPS)
@@ -111,14 +113,14 @@ def as_rank(task: LaunchTask, pairs: int, output: Path) -> None:
                     watch.start()
                 times[marked].append(trainer.run_batch(STEPS).batch.seconds)
         watch.start()
-        window = trainer.run_alone(6)
+        window = trainer.run_unsynchronized(6)
         assert window is not None
         step_seconds = statistics.fmean(times[True]) / STEPS
         began = time.process_time()
         for _ in range(CALLS):
             trainer._mark(Phase.GRADIENTS)
         each = (time.process_time() - began) / CALLS
-        trainer.forget_marks()
+        trainer.clear_marks()
         logs = [math.log(without / with_) for with_, without in zip(times[True], times[False], strict=True)]
         if rank == 0:
             result = {
@@ -128,7 +130,7 @@ def as_rank(task: LaunchTask, pairs: int, output: Path) -> None:
                 "step_seconds": step_seconds,
             }
             output.write_text(json.dumps(result))
-        ranks.align()
+        ranks.barrier()
         trainer.close()
         del watch
     os._exit(0)

@@ -1,14 +1,12 @@
-"""How much of a sweep of short cells goes into steps: ``launch.isolation`` cell and group, against bare torchruns.
+"""Share of a sweep of short cells that is spent in steps: ``launch.isolation`` cell and group, against bare torchruns.
 
 ::
 
     python benchmarks/sweep_efficiency.py --repeats 3
 
-Twelve cells: tiny-resnet at six batch sizes on one and two ranks, each warmed up and timed for a fixed number of
-steps. The
-share is the time in warm-up and measured steps ÷ the wall time of the whole; wall times are given as a ratio to the
-bare
-torchruns', which are started one after the other by a shell loop's equivalent and check nothing.
+Twelve cells: tiny-resnet at six batch sizes on one and two ranks, each with a fixed number of warm-up and timed steps.
+The share is the time in warm-up and measured steps ÷ the total wall time. Wall times are also given as a ratio to the
+bare torchruns, which are started one after the other and check nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ HERE = Path(__file__).resolve().parent
 BATCHES = (4, 8, 12, 16, 24, 32)
 RANKS = (1, 2)
 Measured = tuple[float, float]
-"""Wall time of a sweep, and what of it went into steps; seconds."""
+"""Wall time of a sweep and the part of it spent in steps, in seconds."""
 
 
 def main() -> None:
-    """Alternate the three ways and print a line for each."""
+    """Alternate the three methods and print one line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--warmup", type=int, default=20)
@@ -56,11 +54,11 @@ def main() -> None:
         share = statistics.fmean(steps / seconds for seconds, steps in measured)
         ratios = [seconds / other for (seconds, _), (other, _) in zip(measured, bare, strict=True)]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        print(f"  {name:16}  {wall:5.1f} s, {share:5.1%} of it steps; ÷ bare {statistics.fmean(ratios):.2f} ({spread})")
+        print(f"  {name:16}  {wall:5.1f} s, {share:5.1%} in steps; ÷ bare {statistics.fmean(ratios):.2f} ({spread})")
 
 
 def _sweep(isolation: str, warmup: int, steps: int) -> Measured:
-    """``torchscale benchmark``, from its start to its end."""
+    """``torchscale benchmark`` on all cells."""
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "config.json"
         content = {
@@ -84,7 +82,7 @@ def _sweep(isolation: str, warmup: int, steps: int) -> Measured:
         wall = time.perf_counter() - started
         records = [json.loads(path.read_text()) for path in out.glob("cells/*/launch-0/record.json")]
     assert len(records) == len(BATCHES) * len(RANKS)
-    first = [record["ranks"][0] for record in records]
+    first = [record["payload"]["ranks"][0] for record in records]
     return wall, sum(rank["warmup"]["seconds"] + sum(b["seconds"] for b in rank["batches"]) for rank in first)
 
 

@@ -1,12 +1,12 @@
-"""What telemetry costs: the sampler's processor time, and throughput with it ÷ without, alternating in one process.
+"""Cost of telemetry: processor time of the sampler, and throughput with ÷ without it, alternating in one process.
 
 ::
 
     python benchmarks/telemetry.py --pairs 15
 
-Blocks of training steps alternate, one with the sampler running beside it and one without, each rank on a core of its
-own as in a sweep; the sampler may run on any, and is started by a process that trains nothing (a fork would slow the
-rank that makes it). The interval of the ratio is over pairs.
+Blocks of training steps with the sampler running alternate with blocks without, each rank on its own core as in a
+sweep. The sampler may run on any core and is started by a process that does not train (a fork would slow the rank that
+makes it). The interval of the ratio is over pairs.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import torch
 import torch.distributed as dist
 from fidelity import describe
 
+from torchscale.config.experiment import Experiment
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.process import wait_until
 from torchscale.launch.telemetry import READINGS, read_readings, sampling
-from torchscale.plan import make_plan
-from torchscale.schema.config import Experiment
-from torchscale.schema.task import LaunchTask
-from torchscale.worker.ranks import joined_ranks
+from torchscale.plan.expand import make_plan
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.trainer import Trainer
 
 BLOCK_SECONDS = 4.0
@@ -38,7 +38,7 @@ INTERVAL_SECONDS = 1.0
 
 
 def main() -> None:
-    """Start the ranks, switch the sampler, and print what came out."""
+    """Start the ranks, switch the sampler on and off, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
@@ -52,12 +52,12 @@ def main() -> None:
             ratios = json.loads((Path(directory) / "out.json").read_text())
         print(f"tiny-resnet, batch 32, {ranks} gloo rank{'s' * (ranks > 1)}, a reading every {INTERVAL_SECONDS:g} s")
         print(f"  throughput with ÷ without: {describe(ratios)}")
-        print(f"  the sampler's processor time: {cpu_seconds / arguments.pairs * 1e3:.0f} ms a launch of ", end="")
+        print(f"  processor time of the sampler: {cpu_seconds / arguments.pairs * 1e3:.0f} ms per launch of ", end="")
         print(f"{wall_seconds / arguments.pairs:.1f} s, start-up included", flush=True)
 
 
 def _serve(directory: Path, ranks: int, pairs: int) -> tuple[float, float]:
-    """Run the ranks, and the sampler whenever rank 0 asks for it; its processor time, and how long it ran."""
+    """Run the ranks, and the sampler when rank 0 requests it; returns its processor time and its run time."""
     local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
     process = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *local, __file__, "--pairs", str(pairs)],
@@ -80,7 +80,7 @@ def _serve(directory: Path, ranks: int, pairs: int) -> tuple[float, float]:
 
 
 def _wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until the ranks have written it, or are gone."""
+    """Wait until the ranks have written the file or have ended."""
     wait_until(lambda: path.exists() or process.poll() is not None, timeout_seconds=300)
 
 
@@ -99,7 +99,7 @@ def _as_rank(pairs: int) -> None:
     with joined_ranks(task) as ranks:
         trainer = Trainer(cell, ranks)
         trainer.run_batch(20)
-        steps = int(ranks.agree(max(10, BLOCK_SECONDS / trainer.run_batch(20).batch.seconds * 20)))
+        steps = int(ranks.broadcast_scalar(max(10, BLOCK_SECONDS / trainer.run_batch(20).batch.seconds * 20)))
         for pair in range(pairs):
             seconds = {}
             for sampled in (True, False) if pair % 2 else (False, True):

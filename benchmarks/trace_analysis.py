@@ -1,12 +1,12 @@
-"""How fast recordings are analysed, and in how much memory, against HolisticTraceAnalysis on the same trace.
+"""Time and memory of analyzing recordings, compared with HolisticTraceAnalysis on the same trace.
 
 ::
 
-    python benchmarks/trace_analysis.py                       # makes an environment for HolisticTraceAnalysis
-    python benchmarks/trace_analysis.py --hta-python PATH     # or takes one
+    python benchmarks/trace_analysis.py                       # creates an environment for HolisticTraceAnalysis
+    python benchmarks/trace_analysis.py --hta-python PATH     # or uses an existing one
 
-Both run as whole processes over the same Kineto trace of one rank; idle, compute and window of the device and the
-overlap must come out equal. Then growth with the number of events, and an nsys export of a million kernels.
+Both run as complete processes on the same Kineto trace of one rank; idle, compute and window of the device and the
+overlap must be equal. Then: growth with the number of events, and an nsys export of a million kernels.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ print(json.dumps([row["idle_time(us)"], row["compute_time(us)"], row["kernel_tim
 
 @dataclass(frozen=True)
 class Ran:
-    """A whole process."""
+    """Time, memory and output of a process."""
 
     seconds: float
     peak_bytes: int
@@ -49,7 +49,7 @@ class Ran:
 
 
 def main() -> None:
-    """Compare, then grow."""
+    """Compare the two, then measure growth with the number of events."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--hta-python", type=Path)
@@ -119,11 +119,11 @@ def _environment(directory: Path) -> Path:
 
 
 def write_trace(path: Path, count: int) -> None:
-    """A rank's training as torch.profiler writes it: operators, launches, flows, kernels, some all-reduces."""
+    """Write one rank's training as torch.profiler does: operators, launches, flows, kernels, some all-reduces."""
     header = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1}}
     with path.open("w") as file:
         file.write(json.dumps(header, indent=2)[:-2] + ',\n  "traceEvents": [\n  ')
-        # Line by line: a child's peak begins with that of the process that starts it.
+        # Written line by line, because a child's peak memory starts at that of its parent.
         for number, event in enumerate(itertools.islice(_events(), count)):
             file.write((",\n  " if number else "") + json.dumps(event))
         file.write('\n  ],\n  "traceName": "rank0"\n}\n')
@@ -162,7 +162,7 @@ def _complete(
 
 
 def write_export(path: Path, count: int, *, launches: bool) -> None:
-    """Two ranks' kernels, every hundredth of them NCCL's, in no order."""
+    """Write the kernels of two ranks in random order; every hundredth is NCCL's."""
     chance = random.Random(0)
     with sqlite3.connect(path) as database:
         database.executescript(

@@ -1,9 +1,9 @@
-"""Execute ``docs/results.ipynb`` on a run and keep what it shows.
+"""Execute ``docs/results.ipynb`` on a run and store its outputs.
 
     python scripts/notebook.py results/demo
 
-Needs the development dependencies. What differs from one execution to the next without saying anything (times of
-execution, the kernel's version) is left out, so that a change of the file is a change of what it says.
+Needs the development dependencies. Metadata that changes with every execution (execution times, the kernel's version)
+is removed, so that the file changes only if its contents do.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ LIMIT_SECONDS = 300
 
 
 def execute(results: Path) -> nbformat.NotebookNode:
-    """The notebook with what it shows of these results.
+    """The notebook with its outputs for these results.
 
     Raises:
-        nbclient.exceptions.CellExecutionError: a cell of it raised.
+        nbclient.exceptions.CellExecutionError: a cell raised an exception.
     """
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     env = {**os.environ, "TORCHSCALE_RESULTS": str(results.resolve())}

@@ -1,10 +1,10 @@
-"""Makes the README's pictures from real output: runs the program, and draws what it printed.
+"""Make the pictures of the README from real output: run the program and draw what it printed.
 
 ::
 
     .venv/bin/python scripts/pictures.py results/demo
 
-The argument is a run folder (``make demo`` leaves one) whose HTML report is photographed with Chromium.
+The argument is a run folder (``make demo`` writes one). Chromium takes the screenshots of its HTML report.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.text import Text
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 MODELS = Path(__file__).resolve().parent.parent / "tests" / "integration" / "models"
 TRAINING = MODELS / "user_training.py"
-"""A training loop with the one line of torchscale, whose second rank is 20 ms late."""
+"""A training loop with ``step_profiler``, whose second rank is 20 ms late."""
 PAIR = """\
 experiment_name: pair
 models: ["slowed:build"]
@@ -32,7 +32,7 @@ device: cpu
 launch: {threads_per_rank: 1}
 benchmark: {preset: quick, max_seconds: 4}
 """
-"""A network that does more work in every step where ``EXTRA_PRODUCTS`` says so."""
+"""A network that does more work in every step if ``EXTRA_PRODUCTS`` is set."""
 PAIR_LAUNCHES = 5
 WIDTH = 120
 MISTAKES = """\
@@ -52,7 +52,7 @@ CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-net
 
 
 def main() -> None:
-    """Draw them all."""
+    """Make all pictures."""
     run = Path(sys.argv[1]).resolve()
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def measure_pair(directory: Path) -> None:
-    """The same network without and with more work in every step, in turns."""
+    """Measure the same network without and with more work in every step, alternating."""
     (directory / "pair.yaml").write_text(PAIR)
     for repeats in range(1, PAIR_LAUNCHES + 1):
         for side, extra in (("before", 0), ("after", 12)):
@@ -102,7 +102,7 @@ def measure_pair(directory: Path) -> None:
 
 
 def draw(name: str, directory: Path, *arguments: str, shown: str | None = None) -> None:
-    """Run torchscale with colours on, and write what a terminal would show as ``name.svg``."""
+    """Run torchscale with colours on and write the terminal output as ``name.svg``."""
     done = subprocess.run(
         [sys.executable, "-m", "torchscale", "--quiet", *arguments],
         cwd=directory,
@@ -119,7 +119,7 @@ def draw(name: str, directory: Path, *arguments: str, shown: str | None = None) 
 
 
 def photograph(page: Path) -> None:
-    """The top of the HTML report as ``report.png``, and where the time goes as ``lost.png``."""
+    """Write the top of the HTML report as ``report.png`` and its lost-time charts as ``lost.png``."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM_ARGUMENTS)
         view = browser.new_page(viewport={"width": 1280, "height": 1150})

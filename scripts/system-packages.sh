@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs the Debian packages that pip cannot bring, where they are missing and apt-get may be used:
+# Installs missing Debian packages that pip cannot install, if apt-get can be used:
 #   report   the text layout library that the PDF report needs
-#   tests    that, a Chromium for those that open the HTML report, and a compiler for those that compile models
+#   tests    the same, Chromium for tests of the HTML report, and a compiler for tests that compile models
 set -eu
 
 need=""

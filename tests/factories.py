@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchscale.analysis.stats import digest
-from torchscale.plan import make_plan
-from torchscale.schema.cell import Cell
-from torchscale.schema.config import Experiment
-from torchscale.schema.environment import DeviceInfo, Environment, Versions
-from torchscale.schema.experiment import ExperimentFile, PlannedCell
-from torchscale.schema.machine import Machine
-from torchscale.schema.record import (
-    Batch,
-    HostLoad,
-    LaunchRecord,
-    MemoryUse,
-    RankRecord,
-    Setup,
-    State,
-    StepDigest,
-    StopRule,
-    Warmup,
-)
-from torchscale.schema.run import CellRun, Run
+from torchscale.analysis.kinds import training
+from torchscale.analysis.stats.series import digest
+from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.config.experiment import Experiment
+from torchscale.plan.expand import make_plan
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.rank import HostLoad, MemoryUse, RankRecord, Setup
+from torchscale.schema.launch.record import LaunchRecord, payload
+from torchscale.schema.launch.steps import Batch, StepDigest, StopRule, Warmup
+from torchscale.schema.launch.training import TrainingResult
+from torchscale.schema.node.environment import DeviceInfo, Environment, Versions
+from torchscale.schema.node.machine import Machine
+from torchscale.schema.run.content import CellRun, Run
+from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
+from torchscale.schema.state import State
 
 VERSIONS = Versions(torchscale="0.1.0", python="3.11.7", torch="2.13.0")
 
@@ -59,18 +54,20 @@ def experiment(**content: Any) -> Experiment:
     return Experiment.model_validate({"models": "tiny-resnet", "batch_sizes": [8], "gpu_counts": [1, 2], **content})
 
 
-def cells(**content: Any) -> list[Cell]:
+def cells(**content: Any) -> list[TrainingCell]:
     """The cells of :func:`experiment` on a machine that can run them all."""
     return [trained(entry) for entry in make_plan(experiment(**content), machine(cores=16)).cells]
 
 
-def trained(entry: PlannedCell) -> Cell:
+def trained(entry: PlannedCell) -> TrainingCell:
     """Its cell, which is one of training."""
-    assert isinstance(entry.cell, Cell)
+    assert isinstance(entry.cell, TrainingCell)
     return entry.cell
 
 
-def rank_record(cell: Cell, rank: int = 0, batches: Sequence[float] = (1.0,) * 10, **changes: Any) -> RankRecord:
+def rank_record(
+    cell: TrainingCell, rank: int = 0, batches: Sequence[float] = (1.0,) * 10, **changes: Any
+) -> RankRecord:
     """A rank whose batches of ten steps took these seconds."""
     measured = sum(batches)
     defaults: dict[str, Any] = {
@@ -92,7 +89,9 @@ def rank_record(cell: Cell, rank: int = 0, batches: Sequence[float] = (1.0,) * 1
         "batches": tuple(Batch(steps=10, seconds=seconds) for seconds in batches),
         "stop_rule": StopRule.CONVERGED,
         "memory": MemoryUse(resident_before_bytes=100, resident_peak_bytes=300 + rank),
-        "host_load": HostLoad(wall_seconds=measured, busy_seconds=measured, own_seconds=measured, cores=1, pinned=True),
+        "host_load": HostLoad(
+            wall_seconds=measured, busy_seconds=measured, process_seconds=measured, cores=1, pinned=True
+        ),
         "first_loss": 2.0,
         "last_loss": 1.0,
         "losses_finite": True,
@@ -103,13 +102,13 @@ def rank_record(cell: Cell, rank: int = 0, batches: Sequence[float] = (1.0,) * 1
 
 
 def launch_record(
-    cell: Cell,
+    cell: TrainingCell,
     launch: int = 0,
     batches: Sequence[float] = (1.0,) * 10,
     ranks: Sequence[RankRecord] = (),
     **changes: Any,
 ) -> LaunchRecord:
-    """An ``ok`` launch; its steps are the batches' means."""
+    """An ``ok`` launch; its steps are the batches' means. ``changes`` are of the record or of its payload."""
     records = tuple(ranks) or tuple(rank_record(cell, rank, batches) for rank in range(cell.world_size))
     seconds = [value / 10 for value in batches for _ in range(10)]
     mean = sum(seconds) / len(seconds)
@@ -126,19 +125,26 @@ def launch_record(
         "state": State.OK,
         "started_at": "2026-01-02T03:04:05+00:00",
         "seconds": 2.0 + sum(batches) + 5.0,
-        "ranks": records,
         "exit_code": 0,
-        "steps": steps,
-        "rank_steps": (steps,) * len(records),
     }
-    return LaunchRecord(**{**defaults, **changes})
+    measured: dict[str, Any] = {"ranks": records, "steps": steps, "rank_steps": (steps,) * len(records)}
+    of_payload = {key: changes.pop(key) for key in list(changes) if key in TrainingResult.model_fields}
+    return LaunchRecord(**{**defaults, "payload": TrainingResult(**{**measured, **of_payload}), **changes})
 
 
-def failed_record(cell: Cell, state: State, reason: str, launch: int = 0) -> LaunchRecord:
+def summarize_cell(cell_run: CellRun, repeats: int | None = None) -> TrainingSummary:
+    """The summary of a training cell on its own."""
+    return training.summarize(cell_run, trained(cell_run.planned), repeats)
+
+
+def training_result(record: LaunchRecord) -> TrainingResult:
+    """What a launch of training measured."""
+    return payload(record, TrainingResult)
+
+
+def failed_record(cell: TrainingCell, state: State, reason: str, launch: int = 0) -> LaunchRecord:
     """A launch that ended badly."""
-    return launch_record(cell, launch, state=state, reason=reason).model_copy(
-        update={"ranks": (), "steps": None, "rank_steps": ()}
-    )
+    return launch_record(cell, launch, state=state, reason=reason, payload=TrainingResult())
 
 
 def experiment_file(config: Experiment, plan: Sequence[PlannedCell], **changes: Any) -> ExperimentFile:

@@ -1,4 +1,4 @@
-"""Results in Python."""
+"""What ``import torchscale`` offers."""
 
 from __future__ import annotations
 
@@ -6,126 +6,32 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import torchscale
-from tests.factories import launch_record, rank_record, run, trained
-from torchscale.errors import UsageError
-from torchscale.schema.record import StepSample
-from torchscale.schema.telemetry import GpuReading, Reading
-from torchscale.store import RunFolder
+from tests.factories import cells, experiment
+from tests.run.conftest import FakeLaunches, Recorder, launches, recorder
+from tests.traces.builders import two_ranks
+from torchscale.api import Config
+from torchscale.errors import ConfigError, TraceError, UsageError
+from torchscale.schema.state import State
+
+__all__ = ["launches", "recorder"]  # fixtures
+
+CONFIG = {"models": "tiny-resnet", "batch_sizes": [8], "gpu_counts": [1, 2]}
 
 
-def written(path: Path, launches: int = 3) -> RunFolder:
-    """A run of one and two ranks with the files of its launches."""
-    content = run({}, training={"precision": "bf16"})
-    folder = RunFolder.create(path, content.experiment)
-    for number, cell_run in enumerate(content.cells):
-        cell = trained(cell_run.planned)
-        for launch in range(launches):
-            directory = folder.begin_launch(cell, launch)
-            batches = [1.0 + 0.1 * number + 0.01 * launch] * 10
-            ranks = [rank_record(cell, rank, batches, measured_from=100.0) for rank in range(cell.world_size)]
-            for rank in range(cell.world_size):
-                steps = [
-                    StepSample(step=step, seconds=0.1, data_wait=0.01, forward=0.03, backward=0.04, optimizer=0.02)
-                    for step in range(5)
-                ]
-                text = "".join(f"{step.model_dump_json()}\n" for step in steps)
-                (directory / f"steps-rank-{rank}.jsonl").write_text(text)
-            gpus = tuple(GpuReading(uuid=f"GPU-{rank}", busy=0.5) for rank in range(cell.world_size))
-            readings = [Reading(time=99.0 + at, cpu_busy=0.25, memory_used_bytes=1, gpus=gpus) for at in range(3)]
-            text = "".join(f"{reading.model_dump_json()}\n" for reading in readings)
-            (directory / "telemetry.jsonl").write_text(text + "torn {\n")
-            folder.finish_launch(cell, launch_record(cell, launch, batches, ranks))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> torchscale.Results:
-    root = tmp_path_factory.mktemp("results")
-    written(root / "one")
-    written(root / "two", launches=1)
-    return torchscale.load_results(root)
-
-
-def test_a_directory_of_runs_is_loaded_whole(runs: torchscale.Results) -> None:
-    assert repr(runs) == "Results(one: 2 of 2 cells, two: 2 of 2 cells)"
-    assert list(runs.cells["run"]) == ["one", "one", "two", "two"]
-    assert runs.problems == []
-
-
-def test_cells_hold_figures_in_base_units(runs: torchscale.Results) -> None:
-    cells = runs.cells.set_index(["run", "gpu_count"])
-    seconds = (1.0 + 1.01 + 1.02) / 3
-    assert cells.loc[("two", 1), "samples_per_second"] == pytest.approx(80)
-    assert cells.loc[("two", 2), "efficiency"] == pytest.approx((160 / 1.1) / 160)
-    assert cells.loc[("one", 1), "step_time_p50_ms"] == pytest.approx(seconds * 100)
-    assert cells.loc[("one", 2), "efficiency_low"] < cells.loc[("one", 2), "efficiency"]
-    assert pd.isna(cells.loc[("two", 2), "efficiency_low"]), "one launch says nothing of launches"
-    assert cells.loc[("two", 1), "measured_seconds"] == pytest.approx(10)
-    assert cells.loc[("two", 1), "forward_seconds"] == pytest.approx(0.03)
-
-
-def test_launches_steps_and_telemetry_are_tidy(runs: torchscale.Results) -> None:
-    assert len(runs.launches) == 2 * 3 + 2
-    assert set(runs.launches.columns) >= {"run", "cell_id", "launch", "throughput", "step-p95", "memory"}
-    assert len(runs.steps) == (3 + 1) * (1 + 2) * 5
-    assert runs.steps["seconds"].sum() == pytest.approx(len(runs.steps) * 0.1)
-    phases = runs.steps[["data_wait", "forward", "backward", "optimizer"]].sum(axis=1)
-    assert phases.to_numpy() == pytest.approx(runs.steps["seconds"].to_numpy())
-    assert len(runs.telemetry) == (3 + 1) * (1 + 2) * 3
-    assert sorted(runs.telemetry["seconds"].unique()) == [-1.0, 0.0, 1.0]
-    assert set(runs.telemetry["gpu"]) == {"GPU-0", "GPU-1"}
-
-
-def test_efficiency_findings_cost_and_comparison_are_functions(runs: torchscale.Results, tmp_path: Path) -> None:
-    efficiency = runs.efficiency()
-    assert list(efficiency["gpu_count"]) == [1, 2, 1, 2]
-    assert runs.findings() == []
-    cost = runs.cost(2.0)
-    assert cost["samples_per_dollar"].iloc[2] == pytest.approx(80 * 3600 / 2)
-    pair = torchscale.compare_results(runs.result_set("one"), runs.result_set("two"))
-    assert [change.verdict.value for change in pair.cells[0].changes] == ["not decidable"] * 3
-
-
-def test_figures_are_plotlys_and_by_title(runs: torchscale.Results) -> None:
-    figures = runs.throughput_figures()
-    assert list(figures) == ["tiny ResNet, bf16", "tiny ResNet, bf16 (1)"]
-    first = figures["tiny ResNet, bf16"]
-    assert list(first.data[0].x) == [1, 2]
-    assert first.layout.yaxis.title.text == "samples/s"
-    assert runs.efficiency_figures()
-    assert runs.step_time_figures()
-    assert runs.lost_time_figures() == {}, "these launches did not measure their exchange"
-
-
-def test_records_are_typed(runs: torchscale.Results) -> None:
-    record = runs.records("two", runs.cells["cell_id"].iloc[2])[0]
-    assert record.ranks[0].batches[0].steps == 10
-    with pytest.raises(UsageError, match="no run 'three'"):
-        runs.records("three", "x")
-    with pytest.raises(UsageError, match="has no cell"):
-        runs.records("two", "x")
-
-
-def test_frames_of_nothing_have_their_columns(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path / "empty", run({}).experiment)
-    runs = torchscale.load_results(tmp_path / "empty")
-    assert list(runs.cells["state"]) == ["incomplete"] * 2
-    assert list(runs.steps.columns) == ["run", "cell_id", "launch", "rank", "step", "seconds"]
-    assert runs.telemetry.empty
-    assert runs.efficiency().empty
-
-
-def test_what_holds_no_results_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no results"):
-        torchscale.load_results(tmp_path)
+def test_everything_that_is_offered_is_there_and_documented() -> None:
+    for name in torchscale.__all__:
+        assert getattr(torchscale, name) is not None
+        assert name in dir(torchscale)
+        if name != "__version__":
+            assert getattr(torchscale, name).__doc__
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = torchscale.nonsense
 
 
+@pytest.mark.slow
 def test_importing_it_loads_neither_torch_nor_pandas() -> None:
     program = (
         "import sys, torchscale\n"
@@ -136,9 +42,83 @@ def test_importing_it_loads_neither_torch_nor_pandas() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_what_no_launch_measured_is_a_number_that_is_missing(runs: torchscale.Results) -> None:
-    once = runs.cells[runs.cells["run"] == "two"]
-    assert once["efficiency_low"].isna().all()
-    alone = torchscale.load_results(runs.directories["two"]).cells
-    assert alone["efficiency_low"].dtype == float
-    assert (alone["efficiency"] - alone["efficiency_low"]).isna().all()
+def test_a_mapping_is_measured_and_its_results_returned(
+    tmp_path: Path, launches: FakeLaunches, recorder: Recorder
+) -> None:
+    runs = torchscale.benchmark(CONFIG, output_dir=tmp_path / "run", observer=recorder)
+    assert list(runs.cells["state"]) == ["ok", "ok"]
+    assert list(runs.cells["gpu_count"]) == [1, 2]
+    assert "2 cells, 2 launches" in recorder.notes[0]
+    assert len(torchscale.benchmark(CONFIG, output_dir=tmp_path / "run").cells) == 2
+    assert len(launches.ran) == 2, "the same call resumes"
+
+
+def test_a_file_an_experiment_and_overrides(tmp_path: Path, launches: FakeLaunches) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("models: tiny-resnet\nbatch_sizes: [8]\ngpu_counts: [1, 2]\n")
+    overrides = {"gpu_counts": [1], "training.precision": "bf16"}
+    configs: tuple[Config, ...] = (path, str(path), CONFIG, experiment())
+    for number, config in enumerate(configs):
+        runs = torchscale.benchmark(config, overrides=overrides, output_dir=tmp_path / str(number))
+        assert list(runs.cells["precision"]) == ["bf16"]
+    assert len(launches.ran) == 4
+
+
+def test_mistakes_name_the_key(tmp_path: Path, launches: FakeLaunches) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'bf16'"):
+        torchscale.benchmark({**CONFIG, "training": {"precision": "bf61"}}, output_dir=tmp_path)
+    with pytest.raises(ConfigError, match=r"training\.precision"):
+        torchscale.benchmark(CONFIG, overrides={"training.precision": 3}, output_dir=tmp_path)
+    with pytest.raises(UsageError, match="rerun: 'some'; expected one of failed, all"):
+        torchscale.benchmark(CONFIG, rerun="some", output_dir=tmp_path)
+    assert not launches.ran
+
+
+def test_a_failed_cell_is_a_state_and_no_exception(tmp_path: Path, launches: FakeLaunches) -> None:
+    launches.states[cells()[1].id] = State.OOM
+    runs = torchscale.benchmark(CONFIG, output_dir=tmp_path / "run")
+    assert list(runs.cells["state"]) == ["ok", "oom"]
+    launches.states.clear()
+    assert list(torchscale.benchmark(CONFIG, rerun="failed", output_dir=tmp_path / "run").cells["state"]) == [
+        "ok",
+        "ok",
+    ]
+
+
+def test_ctrl_c_is_a_keyboard_interrupt_and_loses_nothing(tmp_path: Path, launches: FakeLaunches) -> None:
+    launches.stop_after = 1
+    with pytest.raises(KeyboardInterrupt):
+        torchscale.benchmark(CONFIG, output_dir=tmp_path / "run")
+    assert torchscale.load_results(tmp_path / "run").cells["state"].iloc[0] == "ok"
+
+
+def test_recordings_are_analyzed(tmp_path: Path) -> None:
+    database = tmp_path / "run.sqlite"
+    two_ranks().write(database)
+    analysis = torchscale.analyze(database, output_dir=tmp_path / "out")
+    assert analysis.world_size == 2
+    assert (tmp_path / "out" / "analysis.json").is_file()
+    assert torchscale.analyze([str(database)]) == analysis
+    with pytest.raises(TraceError):
+        torchscale.analyze(tmp_path / "none.json")
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+def test_the_calling_process_never_imports_torch(tmp_path: Path) -> None:
+    config = {**CONFIG, "models": "tiny-decoder", "device": "cpu", "gpu_counts": [1]}
+    quick = {
+        "preset": "quick",
+        "warmup_steps": 2,
+        "warmup_seconds": 0.05,
+        "warmup_max_seconds": 0.2,
+        "measure_steps": 10,
+    }
+    program = f"""
+import sys, torchscale
+runs = torchscale.benchmark({ {**config, "benchmark": quick}!r}, output_dir={str(tmp_path / "run")!r})
+assert list(runs.cells["state"]) == ["ok"], runs.cells
+assert float(runs.cells["samples_per_second"][0]) > 0
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=280, cwd=tmp_path)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 HEAVY = {
     "torch",
@@ -44,11 +46,11 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
 @pytest.mark.parametrize(
     "module",
     [
-        "torchscale.analysis.results",
-        "torchscale.analysis.health",
-        "torchscale.sweep",
-        "torchscale.plan",
-        "torchscale.store",
+        "torchscale.analysis.summary.run",
+        "torchscale.analysis.health.node",
+        "torchscale.run.sweep",
+        "torchscale.plan.expand",
+        "torchscale.store.run_folder",
     ],
 )
 def test_everything_but_the_worker_does_without_torch(module: str) -> None:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchscale.names import __version__
-from torchscale.stepping import step_profiler
+from torchscale.step_profiler import step_profiler
+from torchscale.version import __version__
 
 if TYPE_CHECKING:
-    from torchscale.api import Results, compare_results, load_results
+    from torchscale.api import analyze, benchmark, compare_results, profile, validate
+    from torchscale.run.results import Results, load_results
 
-__all__ = ["Results", "__version__", "compare_results", "load_results", "step_profiler"]
-_OF_API = ("Results", "compare_results", "load_results")
+__all__ = [
+    "Results",
+    "__version__",
+    "analyze",
+    "benchmark",
+    "compare_results",
+    "load_results",
+    "profile",
+    "step_profiler",
+    "validate",
+]
+_IN_API = frozenset(__all__) - {"__version__", "step_profiler"}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    """What reads results is imported when it is used: the command line starts without it."""
-    if name in _OF_API:
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - the type depends on the name
+    """Import the Python interface at first use: the command line starts without it."""
+    if name in _IN_API:
         from torchscale import api  # noqa: PLC0415
 
         return getattr(api, name)

@@ -1,65 +1,190 @@
-"""Results in Python: typed records, tidy frames, figures. What ``import torchscale`` offers.
+"""What ``import torchscale`` offers: measure, validate, profile and read results from Python.
 
 ::
 
     import torchscale
 
-    runs = torchscale.load_results("results")
+    runs = torchscale.benchmark({"models": ["resnet18"], "batch_sizes": [32], "gpu_counts": [1, 2]})
     runs.cells[["model", "batch_size", "gpu_count", "samples_per_second", "efficiency"]]
-    runs.throughput_figures()["tiny ResNet, fp32"].show()
+    runs.throughput_figures()["ResNet-18, fp32"].show()
 
-Nothing here imports torch; pandas and plotly are imported when a frame or a figure is asked for.
+The calling process never imports torch: ranks are processes of their own. Every error is a subclass of
+:class:`torchscale.errors.TorchscaleError` with a ``message`` and a ``hint``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+import json
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
-from torchscale.analysis.comparison import THRESHOLD, Pair, compare
-from torchscale.analysis.cost import cost_of
-from torchscale.analysis.result_set import result_set
-from torchscale.analysis.results import CellSummary, RunSummary
+from torchscale.analysis.comparison.compare import THRESHOLD, Pair, compare
+from torchscale.config.choices import ProfileTarget, Requirement, Rerun, ToolChoice, WindowChoice
+from torchscale.config.dump import to_json
+from torchscale.config.experiment import Experiment
+from torchscale.config.load import load_experiment, load_experiment_from
+from torchscale.config.values import ConfigValue
 from torchscale.errors import UsageError
-from torchscale.reading import read_summary
-from torchscale.schema.finding import Finding
-from torchscale.schema.record import LaunchRecord
-from torchscale.schema.results import ResultSet
-from torchscale.sources import load_source
-from torchscale.store import RunFolder
+from torchscale.results.comparison_inputs import load_source
+from torchscale.run.benchmark import benchmark as run_benchmark
+from torchscale.run.observer import SILENT, Observer
+from torchscale.run.profile import analyze_recordings, profile_workload
+from torchscale.run.results import Results, load_results
+from torchscale.run.validate import TIMEOUT_SECONDS
+from torchscale.run.validate import validate as run_validate
+from torchscale.schema.node.check import Validation
+from torchscale.schema.profiles.analysis import ProfileAnalysis
+from torchscale.schema.run.result_set import ResultSet
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
+__all__ = ["Results", "analyze", "benchmark", "compare_results", "load_results", "profile", "validate"]
 
-    from torchscale.report.document import AnyChart
+E = TypeVar("E", bound=Enum)
 
-__all__ = ["Results", "compare_results", "load_results"]
+Config = Experiment | Mapping[str, object] | str | Path
+"""An experiment, its keys as a mapping, or the path of a YAML or JSON file."""
 
 
-def load_results(*sources: str | Path) -> Results:
-    """Results directories, or directories of such; damaged files are left out and named in ``problems``.
+def benchmark(
+    config: Config,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    output_dir: str | Path | None = None,
+    rerun: Rerun | str | None = None,
+    observer: Observer = SILENT,
+) -> Results:
+    """Measure an experiment and return everything in its run folder.
+
+    The same call resumes an interrupted sweep: completed launches are kept. A cell that fails ends in a named state
+    with its reason and raises nothing; look at the ``state`` column of ``Results.cells``.
+
+    Args:
+        config: What to measure.
+        overrides: Config keys with dots → values: ``{"training.precision": "bf16"}``.
+        output_dir: The run folder; ``results/<experiment_name>`` by default.
+        rerun: ``"failed"`` or ``"all"``: completed launches to measure again.
+        observer: Receives messages and progress; by default nothing is shown.
 
     Raises:
-        UsageError: nothing that ``torchscale benchmark`` wrote is there.
-        StoreError: a directory's ``experiment.json`` cannot be read.
+        ConfigError: the config is wrong; one line per mistake.
+        UsageError: ``rerun`` has no such value.
+        MachineError: this machine can run none of the cells.
+        StoreError: the folder holds another experiment, or another torchscale writes to it.
+        OutputError: the folder cannot be written.
+        KeyboardInterrupt: Ctrl-C or TERM stopped the sweep; completed launches are kept.
     """
-    found: dict[str, Path] = {}
-    for source in sources:
-        path = Path(source)
-        here = (
-            [path] if (path / "experiment.json").is_file() else [one.parent for one in path.glob("*/experiment.json")]
-        )
-        if not here:
-            raise UsageError(f"{path} holds no results", hint="name a directory that `torchscale benchmark` wrote")
-        for directory in sorted(here):
-            name = directory.resolve().name
-            found[name if name not in found else str(directory)] = directory
-    if not found:
-        raise UsageError("no results named", hint='load_results("results")')
-    return Results(found)
+    outcome = run_benchmark(
+        _experiment(config, overrides),
+        output_dir=None if output_dir is None else Path(output_dir),
+        rerun=None if rerun is None else _choice(Rerun, "rerun", rerun),
+        observer=observer,
+    )
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    return load_results(outcome.directory)
+
+
+def validate(
+    *,
+    require: Collection[Requirement | str] = (),
+    min_gpus: int = 0,
+    output_dir: str | Path = "results",
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    observer: Observer = SILENT,
+) -> Validation:
+    """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real two-rank collective.
+
+    Args:
+        require: ``"cuda"``, ``"nccl"``, ``"nsys"``: what the node must have.
+        min_gpus: The fewest usable GPUs.
+        output_dir: Where results would go: its disk is checked.
+        timeout_seconds: Bound on the collective.
+        observer: Receives messages.
+
+    Returns:
+        Every check with its status and advice; ``fit`` and ``verdict`` sum them up.
+
+    Raises:
+        MachineError: the probe gave no facts at all.
+    """
+    outcome = run_validate(
+        require=[_choice(Requirement, "require", name) for name in require],
+        min_gpus=min_gpus,
+        output_dir=Path(output_dir),
+        timeout_seconds=timeout_seconds,
+        observer=observer,
+    )
+    return outcome.validation
+
+
+def profile(
+    config: Config,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    output_dir: str | Path | None = None,
+    seconds: float = 10.0,
+    max_steps: int = 200,
+    target: ProfileTarget | str = ProfileTarget.SYNC_STALLS,
+    tool: ToolChoice | str = ToolChoice.AUTO,
+    observer: Observer = SILENT,
+) -> ProfileAnalysis:
+    """Record some training steps of one workload and analyze what limits them.
+
+    Args:
+        config: Describes one workload; its largest device count is recorded.
+        overrides: As of :func:`benchmark`.
+        output_dir: A run folder, new or to be joined; ``profiles/<time>`` by default.
+        seconds: Record this long, in whole steps,
+        max_steps: but no more steps than this.
+        target: ``"sync_stalls"``, ``"kernels"``, ``"memory"``, ``"input"`` or ``"all"``.
+        tool: ``"auto"``, ``"nsys"`` or ``"kineto"``.
+        observer: Receives messages.
+
+    Raises:
+        ConfigError: the config is wrong.
+        UsageError: it describes several workloads.
+        MachineError: this machine cannot run it, or lacks the profiler.
+        TorchscaleError: the recording failed; the message says why.
+        KeyboardInterrupt: Ctrl-C or TERM stopped it.
+    """
+    outcome = profile_workload(
+        _experiment(config, overrides),
+        output_dir=None if output_dir is None else Path(output_dir),
+        seconds=seconds,
+        max_steps=max_steps,
+        target=_choice(ProfileTarget, "target", target),
+        tool=_choice(ToolChoice, "tool", tool),
+        observer=observer,
+    )
+    if outcome.profile is None:
+        raise KeyboardInterrupt
+    return outcome.analysis
+
+
+def analyze(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    window: WindowChoice | str = WindowChoice.AUTO,
+    output_dir: str | Path | None = None,
+) -> ProfileAnalysis:
+    """Analyze recordings of nsys or torch.profiler, of one or many ranks. Needs no torch and no GPU.
+
+    Args:
+        paths: A file or directory, or several: ``.nsys-rep``, ``.sqlite``, ``.json``, ``.json.gz``, ``.tar.gz``.
+        window: ``"auto"``, ``"steps"`` or ``"device"``: which part is analyzed.
+        output_dir: Where ``analysis.json`` and a timeline for Perfetto are written; by default nothing is written.
+
+    Raises:
+        TraceError: they cannot be read, or hold nothing that can be analyzed.
+        MachineError: a ``.nsys-rep`` cannot be exported here.
+    """
+    several = [paths] if isinstance(paths, str | Path) else paths
+    return analyze_recordings(
+        [Path(path) for path in several],
+        window=_choice(WindowChoice, "window", window),
+        output_dir=None if output_dir is None else Path(output_dir),
+    )
 
 
 def compare_results(
@@ -68,208 +193,35 @@ def compare_results(
     """``other`` against ``reference``: results directories, records or baselines, as ``torchscale compare`` takes them.
 
     Args:
-        reference, other: The sides.
-        threshold: A change up to this share is none.
+        reference: The side that ratios divide by.
+        other: The side that is judged.
+        threshold: Relative changes up to this count as none.
 
     Raises:
-        UsageError, StoreError: a side is not there, or cannot be read.
+        UsageError: a side does not exist.
+        StoreError: a side cannot be read.
     """
     sides = [side if isinstance(side, ResultSet) else load_source(str(side)) for side in (reference, other)]
     return compare(sides[0], sides[1], threshold=threshold)
 
 
-class Results:
-    """Some runs. Frames are made when first asked for; ``run`` is a column of each, a directory's name.
+def _experiment(config: Config, overrides: Mapping[str, object] | None) -> Experiment:
+    values = [ConfigValue(key, value) for key, value in (overrides or {}).items()]
+    if isinstance(config, Experiment):
+        return load_experiment_from(json.loads(to_json(config)), values=values) if values else config
+    if isinstance(config, Mapping):
+        return load_experiment_from(config, values=values)
+    return load_experiment(Path(config), values=values)
 
-    A value that was not measured is missing (NaN or ``None``), never 0.
+
+def _choice(choices: type[E], argument: str, value: E | str) -> E:
+    """The member of an enum that an argument names.
+
+    Raises:
+        UsageError: there is no such member.
     """
-
-    def __init__(self, directories: Mapping[str, Path]) -> None:
-        self.directories = dict(directories)
-        self.runs: dict[str, RunSummary] = {name: read_summary(path) for name, path in self.directories.items()}
-
-    def __repr__(self) -> str:
-        told = ", ".join(f"{name}: {len(run.measured)} of {len(run.cells)} cells" for name, run in self.runs.items())
-        return f"Results({told})"
-
-    @property
-    def problems(self) -> list[str]:
-        """What could not be read and was left out."""
-        return [problem for run in self.runs.values() for problem in run.problems]
-
-    def records(self, run: str, cell_id: str) -> tuple[LaunchRecord, ...]:
-        """The launches of a cell, as they were written.
-
-        Raises:
-            UsageError: there is no such run or cell.
-        """
-        if run not in self.runs:
-            raise UsageError(f"no run {run!r}; there: {', '.join(self.runs)}")
-        folder = RunFolder.open(self.directories[run])
-        for entry in folder.experiment.plan:
-            if entry.cell.id == cell_id:
-                return folder.load_cell(entry)[0].launches
-        raise UsageError(f"run {run} has no cell {cell_id!r}")
-
-    @cached_property
-    def cells(self) -> pd.DataFrame:
-        """One row a cell of training: what it is, how it ended, its figures.
-
-        Times are in seconds, sizes in bytes, rates per second and of all devices unless a name says otherwise;
-        ``efficiency_low`` and ``_high`` are the 95 % interval from launch to launch.
-        """
-        from torchscale.report.export import cell_row  # noqa: PLC0415 - light, and only frames need it
-
-        return _frame({"run": name, **cell_row(cell), **_more(cell)} for name, cell in self._trained())
-
-    @cached_property
-    def launches(self) -> pd.DataFrame:
-        """One row a launch of an ``ok`` cell, of any kind: the figures that comparisons rest on."""
-        rows = [
-            {"run": name, "cell_id": one.cell.id, "launch": number, "started_at": launch.started_at, **launch.values}
-            for name, run in self.runs.items()
-            for one in run.in_plan_order
-            for number, launch in enumerate(one.facts.launches)
-        ]
-        return _frame(rows)
-
-    @cached_property
-    def steps(self) -> pd.DataFrame:
-        """One row a step and rank: every measured step of every launch that kept them (``benchmark.log_step_times``).
-
-        ``seconds`` is from the end of the step before; the phases add up to it.
-        """
-        rows = []
-        for name, folder, cell, launch, record in self._launches():
-            for rank in record.ranks:
-                where = {"run": name, "cell_id": cell.cell.id, "launch": launch, "rank": rank.rank}
-                rows += [{**where, **step.model_dump()} for step in folder.steps(cell.cell, launch, rank.rank)]
-        return _frame(rows, ["run", "cell_id", "launch", "rank", "step", "seconds"])
-
-    @cached_property
-    def telemetry(self) -> pd.DataFrame:
-        """One row a reading and GPU (``gpu`` is missing where there is none); ``seconds`` counts from the first
-        measured step."""
-        rows: list[dict[str, object]] = []
-        for name, folder, cell, launch, record in self._launches():
-            start = record.ranks[0].measured_from if record.ranks else None
-            for reading in folder.readings(cell.cell, launch):
-                host = reading.model_dump(exclude={"gpus"})
-                where = {"run": name, "cell_id": cell.cell.id, "launch": launch}
-                zero = {"seconds": None if start is None else reading.time - start}
-                gpus = [{"gpu": gpu.uuid, **gpu.model_dump(exclude={"uuid"})} for gpu in reading.gpus]
-                rows += [{**where, **zero, **host, **gpu} for gpu in gpus or [{"gpu": None}]]
-        return _frame(rows, ["run", "cell_id", "launch", "seconds", "time", "gpu"])
-
-    def efficiency(self) -> pd.DataFrame:
-        """Throughput and efficiency by device count, of every series that has two counts."""
-        names = ["run", "model", "precision", "strategy", "batch_size", "scaling", "gpu_count", "samples_per_second"]
-        wanted = [*names, "efficiency", "efficiency_low", "efficiency_high", "efficiency_flags"]
-        frame = self.cells
-        known = frame[frame["efficiency"].notna()] if len(frame) else frame
-        found: pd.DataFrame = known.reindex(columns=wanted).sort_values(names[:-1], ignore_index=True)
-        return found
-
-    def findings(self) -> list[tuple[str, CellSummary, Finding]]:
-        """What holds training back: run, cell and finding, the costliest first."""
-        found = [
-            (name, cell, finding)
-            for name, cell in self._trained()
-            if cell.diagnosis is not None
-            for finding in cell.diagnosis.findings
-        ]
-        return sorted(found, key=lambda item: -item[2].cost_percent)
-
-    def cost(self, dollars_per_device_hour: float) -> pd.DataFrame:
-        """Samples and tokens per dollar, dollars per million samples, energy, of every measured cell."""
-        rows = [
-            {"run": name, "cell_id": cell.cell.id, **vars(cost)}
-            for name, cell in self._trained()
-            if (cost := cost_of(cell, dollars_per_device_hour)) is not None
-        ]
-        return _frame(rows)
-
-    def result_set(self, run: str) -> ResultSet:
-        """A run as a side of :func:`compare_results`."""
-        return result_set(self.runs[run], run)
-
-    def throughput_figures(self) -> dict[str, go.Figure]:
-        """Throughput against device count: a plotly figure for each model and setting, by title."""
-        from torchscale.report.charts import throughput_charts  # noqa: PLC0415
-
-        return self._figures([chart for run in self.runs.values() for chart in throughput_charts(run)])
-
-    def efficiency_figures(self) -> dict[str, go.Figure]:
-        """The same of efficiency."""
-        from torchscale.report.charts import efficiency_charts  # noqa: PLC0415
-
-        return self._figures([chart for run in self.runs.values() for chart in efficiency_charts(run)])
-
-    def step_time_figures(self) -> dict[str, go.Figure]:
-        """Cumulative distributions of step times, a line a device count."""
-        from torchscale.report.charts import distribution_charts  # noqa: PLC0415
-
-        return self._figures([chart for run in self.runs.values() for chart in distribution_charts(run)])
-
-    def lost_time_figures(self) -> dict[str, go.Figure]:
-        """Where the time of a step goes at each count, stacked."""
-        from torchscale.report.bottlenecks import lost_time  # noqa: PLC0415
-        from torchscale.report.document import ChartGrid  # noqa: PLC0415
-
-        blocks = [block for run in self.runs.values() for block in lost_time(run).blocks]
-        return self._figures([chart for block in blocks if isinstance(block, ChartGrid) for chart in block.charts])
-
-    def _figures(self, charts: Sequence[AnyChart]) -> dict[str, go.Figure]:
-        import plotly.graph_objects as go  # noqa: PLC0415 - 0.3 s, and only figures need it
-
-        from torchscale.report.chart_plotly import chart_figure  # noqa: PLC0415
-
-        found: dict[str, go.Figure] = {}
-        for chart in charts:
-            title = chart.title if chart.title not in found else f"{chart.title} ({len(found)})"
-            found[title] = go.Figure(chart_figure(chart))
-        return found
-
-    def _trained(self) -> Iterator[tuple[str, CellSummary]]:
-        for name, run in self.runs.items():
-            for cell in run.cells:
-                yield name, cell
-
-    def _launches(self) -> Iterator[tuple[str, RunFolder, CellSummary, int, LaunchRecord]]:
-        for name, run in self.runs.items():
-            folder = RunFolder.open(self.directories[name])
-            entries = {entry.cell.id: entry for entry in folder.experiment.plan}
-            for cell in run.cells:
-                for record in folder.load_cell(entries[cell.cell.id])[0].launches:
-                    yield name, folder, cell, record.launch, record
-
-
-def _more(cell: CellSummary) -> dict[str, object]:
-    """What a frame has beside the columns of ``summary.csv``: in seconds, and with intervals."""
-    figures, efficiency = cell.figures, cell.efficiency
-    low, high = (None, None) if efficiency is None or efficiency.interval is None else efficiency.interval
-    more: dict[str, object] = {"efficiency_low": low, "efficiency_high": high}
-    if figures is None:
-        return more
-    phases = {f"{name}_seconds": value for name, value in vars(figures.phases).items()}
-    return {
-        **more,
-        **phases,
-        "startup_seconds": figures.startup_seconds,
-        "measured_steps": figures.measured_steps,
-        "measured_seconds": figures.measured_steps * cell.cell.global_batch_size / figures.samples_per_second,
-        "device": figures.device,
-    }
-
-
-def _frame(rows: Iterator[dict[str, object]] | Sequence[dict[str, object]], names: Sequence[str] = ()) -> pd.DataFrame:
-    """``names`` are the columns where there is no row. Numbers stay numbers where some, or all, were not measured."""
-    import pandas as pd  # noqa: PLC0415 - 0.4 s, and only frames need it
-
-    found = list(rows)
-    frame: pd.DataFrame = pd.DataFrame(found) if found else pd.DataFrame(columns=list(names))
-    for name in frame.columns[[kind.kind == "O" for kind in frame.dtypes]]:
-        known = frame[name].dropna()
-        if all(type(value) in (int, float) for value in known):
-            frame[name] = pd.to_numeric(frame[name])
-    return frame
+    try:
+        return choices(value)
+    except ValueError as error:
+        known = ", ".join(choice.value for choice in choices)
+        raise UsageError(f"{argument}: {value!r}; expected one of {known}") from error

@@ -1,4 +1,4 @@
-"""The one exception tree. Every error a user may cause or meet carries a message, a hint and an exit code."""
+"""The exception tree. Every error that a user may cause or see has a message, an optional hint and an exit code."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller (documented in ``docs/cli.md``)."""
+    """Exit codes of the command line (documented in ``docs/cli.md``)."""
 
     OK = 0
-    """All well; cells that were skipped with a reason count as well."""
+    """Success; skipped cells are no failure."""
     FAILED = 1
-    """Something that was measured or checked failed or regressed."""
+    """A measurement or a check failed, or a comparison found a regression."""
     USAGE = 2
     """The user's input is wrong."""
     UNABLE = 3
-    """This machine cannot do what was asked."""
+    """This machine cannot run what was requested."""
     INTERRUPTED = 130
     """Ended by Ctrl-C or a termination signal."""
 
@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
 class TorchscaleError(Exception):
     """Base of every error that torchscale raises on purpose; the CLI catches it once.
 
-    ``hint`` is one sentence that says what to do next.
+    ``message`` names the value and what was expected; ``hint`` is one sentence on what to do next.
     """
 
     exit_code: ExitCode = ExitCode.FAILED
@@ -35,31 +35,32 @@ class TorchscaleError(Exception):
 
 
 class ConfigError(TorchscaleError):
-    """The experiment's configuration is wrong: the message names the key, the line, the value, what was expected."""
+    """The experiment's configuration is invalid: the message names the key, the line, the value and what was
+    expected."""
 
     exit_code = ExitCode.USAGE
 
 
 class UsageError(TorchscaleError):
-    """A command-line argument is wrong."""
+    """A command-line argument is invalid."""
 
     exit_code = ExitCode.USAGE
 
 
 class MachineError(TorchscaleError):
-    """This machine lacks what the command needs."""
+    """This machine lacks a device, library or program that the command needs."""
 
     exit_code = ExitCode.UNABLE
 
 
 class StoreError(TorchscaleError):
-    """A results directory cannot be used as asked."""
+    """A results directory cannot be used: it is missing, damaged, or of another experiment."""
 
     exit_code = ExitCode.USAGE
 
 
 class TraceError(TorchscaleError):
-    """A recording cannot be read: it is damaged, cut off, or of a form that is not known."""
+    """A recording cannot be read: it is damaged, incomplete, or of an unknown format."""
 
     exit_code = ExitCode.USAGE
 

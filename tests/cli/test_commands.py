@@ -1,9 +1,8 @@
-"""The commands that run no benchmark, through the real program."""
+"""The commands that run no benchmark, through the whole program."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -14,25 +13,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cli.program import torchscale
 from tests.factories import run
 from torchscale import __version__
 from torchscale.catalog.presets import HARDWARE_PRESETS
-from torchscale.schema.loading import load_experiment
-from torchscale.store import RunFolder
+from torchscale.config.load import load_experiment
+from torchscale.store.run_folder import RunFolder
 
 CONFIG = "models: [resnet50, bert-large]\nbatch_sizes: [64, 128, 256]\ngpu_counts: [1, 2, 4, 8]\ndevice: cpu\n"
-
-
-def torchscale(directory: Path, *arguments: str, columns: int = 140) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "torchscale", *arguments],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"},
-    )
 
 
 @pytest.fixture
@@ -65,9 +53,10 @@ def test_every_command_has_help_with_an_example(tmp_path: Path, command: str) ->
     assert f"torchscale {command}" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_plan_without_a_run(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
-    done = torchscale(tmp_path, "benchmark", "config.yaml", "--dry-run", "--launch.devices=[0]")
+    done = torchscale(tmp_path, "benchmark", "config.yaml", "--dry-run", "--no-predict", "--launch.devices=[0]")
     assert done.returncode == 0, done.stderr
     assert "24 cells: 6 to run (6 launches), 18 skipped." in done.stdout
     assert "needs 8 devices" in done.stdout
@@ -77,6 +66,7 @@ def test_a_plan_without_a_run(tmp_path: Path) -> None:
     assert plan["device"] == "cpu"
 
 
+@pytest.mark.slow
 def test_nothing_that_can_run_is_the_machines_fault(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     done = torchscale(tmp_path, "benchmark", "config.yaml", "--gpu_counts=[4096]")
@@ -169,6 +159,7 @@ def test_a_report_to_standard_output_or_a_file(tmp_path: Path, run_folder: Path)
     assert torchscale(tmp_path, *source, "-o", "no/where.html").returncode == 3
 
 
+@pytest.mark.slow
 def test_validate(tmp_path: Path) -> None:
     done = torchscale(tmp_path, "validate", "--json")
     content = json.loads(done.stdout)
@@ -178,6 +169,7 @@ def test_validate(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
 def test_requiring_cuda_where_there_is_none(tmp_path: Path) -> None:
     done = torchscale(tmp_path, "validate", "--require", "cuda")
@@ -196,6 +188,7 @@ def test_a_price_puts_costs_into_the_report(tmp_path: Path, run_folder: Path) ->
         assert "expected a price above 0" in done.stderr
 
 
+@pytest.mark.slow
 def test_serving_tells_its_address_and_ends_with_ctrl_c(tmp_path: Path, run_folder: Path) -> None:
     command = [sys.executable, "-m", "torchscale", "report", "serve", "--source", str(run_folder), "--port", "0"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:

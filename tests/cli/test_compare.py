@@ -1,4 +1,4 @@
-"""``compare`` and ``baseline`` through the real program."""
+"""``compare`` and ``baseline`` through the whole program."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_commands import torchscale
+from tests.cli.program import torchscale
 from tests.factories import launch_record, rank_record, run
-from torchscale.schema.cell import Cell
-from torchscale.schema.environment import DeviceInfo
-from torchscale.store import RunFolder
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.node.environment import DeviceInfo
+from torchscale.store.run_folder import RunFolder
 
 STEADY = (1.0, 1.001, 0.999)
 
@@ -24,7 +24,7 @@ def measured(path: Path, seconds: Sequence[float] = STEADY, device: str = "Test 
     folder = RunFolder.create(path, planned.experiment)
     for cell_run in planned.cells:
         cell = cell_run.planned.cell
-        assert isinstance(cell, Cell)
+        assert isinstance(cell, TrainingCell)
         for launch, taken in enumerate(seconds):
             batches = [taken] * 10
             rank = rank_record(cell, 0, batches, device=DeviceInfo(kind="cpu", index=0, name=device))
@@ -165,7 +165,7 @@ def test_a_file_that_is_nothing_of_ours_is_told_in_a_line(tmp_path: Path, conten
         ("throughput", 0.0, "greater than or equal to"),
         ("throughput", 1e308, "less than or equal to"),
         ("throughput", 5e-324, "greater than or equal to"),
-        ("banana/fp32", 1.0, "'banana' is no metric"),
+        ("banana/fp32", 1.0, "'banana/fp32' is not the key of a metric"),
     ],
 )
 def test_a_baseline_with_figures_that_cannot_be_is_refused(tmp_path: Path, key: str, value: float, told: str) -> None:
@@ -186,7 +186,7 @@ def test_a_newer_baseline_is_refused_by_its_version(tmp_path: Path) -> None:
     measured(tmp_path / "a")
     torchscale(tmp_path, "baseline", "save", "main", "--source", "a")
     path = tmp_path / "baselines" / "main.json"
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 9', 1))
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 9', 1))
     done = torchscale(tmp_path, "compare", "main", "a")
     assert done.returncode == 2
-    assert "schema version 9; this torchscale reads up to 1" in done.stderr
+    assert "schema version 9; this torchscale reads up to 2" in done.stderr

@@ -5,16 +5,22 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 import yaml
 
-from torchscale.analysis.flags import Flag
-from torchscale.schema.loading import load_experiment
-from torchscale.schema.record import State
+from torchscale.analysis.training.flags import Flag
+from torchscale.cli.main import app
+from torchscale.config.experiment import Experiment
+from torchscale.config.load import load_experiment
+from torchscale.schema.state import State
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PLACEHOLDER = "--key.sub"
+"""How usage lines write any key of a config."""
 
 
 def test_the_configuration_page_is_in_step_with_the_schema() -> None:
@@ -45,6 +51,36 @@ def test_configs_in_the_docs_load(page: Path, tmp_path: Path) -> None:
         content = yaml.safe_load(block)
         path.write_text(block if "batch_sizes" in content else block + "\nbatch_sizes: 1\nmodels: gpt2\n")
         load_experiment(path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_in_the_docs_compiles(page: Path) -> None:
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)):
+        compile(block, f"{page.name}, block {number}", "exec")
+
+
+def shell_lines() -> list[str]:
+    """The lines of code blocks that run torchscale, an indented line belonging to the one before it."""
+    fence = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    blocks = [block for page in PAGES for block in fence.findall(page.read_text())]
+    lines = [line.partition("#")[0] for block in blocks for line in block.replace("\n    ", " ").splitlines()]
+    return sorted({line.strip() for line in lines if line.strip().startswith("torchscale ")})
+
+
+@pytest.mark.parametrize("line", shell_lines(), ids=repr)
+def test_shell_lines_name_commands_and_options_that_exist(line: str) -> None:
+    command: Any = typer.main.get_command(app)
+    for word in line.split()[1:]:
+        if word not in getattr(command, "commands", {}):
+            break
+        command = command.commands[word]
+    assert command.name != "torchscale", "no such command"
+    own, _, _ = line.partition(" -- ")
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    for option in re.findall(r"(?<!\S)\[?(--[a-z][\w.-]*)", own):
+        takes_keys = command.context_settings.get("ignore_unknown_options", False)
+        is_config_key = takes_keys and option[2:].partition(".")[0] in Experiment.model_fields
+        assert option in options or is_config_key or option == PLACEHOLDER, option
 
 
 def test_every_state_and_flag_is_explained() -> None:

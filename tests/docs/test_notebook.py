@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.test_api import written
+from tests.run.test_results import written
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PICTURES = 4
@@ -29,6 +29,7 @@ def test_it_was_executed() -> None:
     assert "Results(demo: " in text
 
 
+@pytest.mark.slow
 def test_it_runs_on_other_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))

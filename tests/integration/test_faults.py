@@ -10,12 +10,12 @@ from .conftest import Program
 
 pytestmark = pytest.mark.integration
 
-LEFT = ("incomplete", "rank 1 left before the measurement was done")
+LEFT = ("incomplete", "rank 1 exited before the measurement was complete")
 TABLE = {
     "die": {
         "raise": ("crashed", "rank 1: ValueError: the fault that was asked for"),
-        "kill": ("killed", "rank 1 was ended by SIGKILL"),
-        "segfault": ("crashed", "rank 1 died of SIGSEGV"),
+        "kill": ("killed", "rank 1 was killed by SIGKILL"),
+        "segfault": ("crashed", "rank 1 crashed with SIGSEGV"),
         "oom": ("oom", "can't allocate memory"),
     },
     "mislead": {
@@ -48,22 +48,15 @@ def test_a_fault_on_one_of_two_ranks(program: Program, kind: str) -> None:
     assert program.leftovers() == []
 
 
-def test_a_single_rank_that_raises_is_told_with_its_line(program: Program) -> None:
-    config = program.config(models={"name": "faulty:build", "fault": "raise"}, gpu_counts=[1])
-    done = program.run("benchmark", config)
+def test_a_single_rank_that_raises_and_a_builder_that_is_not_there(program: Program) -> None:
+    models = [{"name": "faulty:build", "fault": "raise"}, "faulty:hang_here_not"]
+    done = program.run("benchmark", program.config(models=models, gpu_counts=[1]), "--json")
     assert done.returncode == 1
-    (record,) = program.records().values()
-    assert record["state"] == "crashed"
-    assert "faulty.py" in record["failures"][0]["traceback"]
-    assert record["ranks"] == []
-
-
-def test_a_builder_that_breaks_the_contract(program: Program) -> None:
-    config = program.config(models="faulty:hang_here_not", gpu_counts=[1])
-    done = program.run("benchmark", config)
-    assert done.returncode == 1
-    (record,) = program.records().values()
-    assert "faulty has no 'hang_here_not'" in record["reason"]
+    raising, absent = (program.records()[f"{cell['cell_id']}/launch-0"] for cell in json.loads(done.stdout)["cells"])
+    assert raising["state"] == "crashed"
+    assert "faulty.py" in raising["failures"][0]["traceback"]
+    assert raising["payload"]["ranks"] == []
+    assert "faulty has no 'hang_here_not'" in absent["reason"]
 
 
 def test_a_budget_that_nothing_fits_in_is_a_timeout(program: Program) -> None:

@@ -36,7 +36,7 @@ def wait_for_file(directory: Path, pattern: str, process: subprocess.Popen[str])
 
 @pytest.mark.parametrize("isolation", ["cell", "group"])
 def test_killed_at_random_moments_and_resumed(program: Program, isolation: str) -> None:
-    config = program.config(models=NET, gpu_counts=[1, 2], batch_sizes=[4, 8], launch={"isolation": isolation})
+    config = program.config(models=NET, gpu_counts=[2], batch_sizes=[4, 8], launch={"isolation": isolation})
     chance = random.Random(7)
     complete: dict[str, str] = {}
     for _ in range(4):
@@ -52,7 +52,7 @@ def test_killed_at_random_moments_and_resumed(program: Program, isolation: str) 
     done = program.run("benchmark", config)
     assert done.returncode == 0, done.stderr
     records = program.records()
-    assert len(records) == 4
+    assert len(records) == 2
     assert all(record["state"] == "ok" for record in records.values())
     assert all(json.dumps(records[name]) == text for name, text in complete.items())
     for path in (program.directory / "results/run").rglob("*.json"):
@@ -71,7 +71,7 @@ def test_ctrl_c(program: Program, presses: int, isolation: str) -> None:
     )
     process = program.start("benchmark", config)
     wait_for_file(program.directory, "results/run/cells/*/launch-0/progress.jsonl", process)
-    time.sleep(3.0)
+    time.sleep(1.5)  # by now the ranks hang, or are about to
     pressed = time.monotonic()
     for _ in range(presses):
         process.send_signal(signal.SIGINT)
@@ -99,24 +99,9 @@ def test_an_interrupted_launch_runs_again_and_a_failed_one_only_when_asked(progr
     assert [json.loads(path.read_text()) for path in kept] == [first]
 
 
-def test_a_truncated_record_is_quarantined_and_measured_again(program: Program) -> None:
-    config = program.config(models=NET, gpu_counts=[1])
-    assert program.run("benchmark", config).returncode == 0
-    (path,) = (program.directory / "results/run/cells").glob("*/launch-0/record.json")
-    whole = path.read_text()
-    path.write_text(whole[: len(whole) // 2])
-    shown = program.run("report", "--source", "results/run", "--format", "md", "--output", "-")
-    assert shown.returncode == 0
-    assert "record.json" in shown.stdout
-    done = program.run("benchmark", config)
-    assert done.returncode == 0, done.stderr
-    (record,) = program.records().values()
-    assert record["state"] == "ok"
-    (kept,) = (program.directory / "results/run/quarantine").glob("*-damaged-0/record.json")
-    assert kept.read_text() == whole[: len(whole) // 2]
-
-
-def test_extending_an_axis_resumes_and_another_setting_is_refused(program: Program) -> None:
+def test_a_longer_axis_resumes_another_setting_is_refused_and_a_truncated_record_is_redone(
+    program: Program,
+) -> None:
     threads = {"threads_per_rank": 1}
     config = program.config(models=NET, gpu_counts=[1], launch=threads)
     assert program.run("benchmark", config).returncode == 0
@@ -129,10 +114,23 @@ def test_extending_an_axis_resumes_and_another_setting_is_refused(program: Progr
     assert len(after) == 2
     assert all(after[name] == record for name, record in before.items())
     shown = program.run("report", "--source", "results/run", "--format", "json", "--output", "-")
-    assert [one["changed"] for one in json.loads(shown.stdout)["sittings"]] == [[], ["variable GLOO_SOCKET_IFNAME"]]
+    assert [one["changed"] for one in json.loads(shown.stdout)["sessions"]] == [[], ["variable GLOO_SOCKET_IFNAME"]]
     refused = program.run("benchmark", config, "--training.learning_rate=0.5")
     assert refused.returncode == 2
     assert "training.learning_rate (0.0001 there, 0.5 here)" in refused.stderr.replace("\n", " ")
+
+    # A record that was cut off is set aside, named in the report, and measured again.
+    path = next((program.directory / "results/run/cells").glob("*-n1-*/launch-0/record.json"))
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+    shown = program.run("report", "--source", "results/run", "--format", "md", "--output", "-")
+    assert shown.returncode == 0
+    assert "record.json" in shown.stdout
+    done = program.run("benchmark", config)
+    assert done.returncode == 0, done.stderr
+    assert [record["state"] for record in program.records().values()] == ["ok", "ok"]
+    (kept,) = (program.directory / "results/run/quarantine").glob("*-damaged-0/record.json")
+    assert kept.read_text() == whole[: len(whole) // 2]
 
 
 def test_two_sweeps_in_one_folder(program: Program) -> None:

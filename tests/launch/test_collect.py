@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.factories import cells, rank_record
+from tests.factories import cells, rank_record, training_result
 from torchscale.launch.collect import Ending, EndingKind, Evidence, classify, collect_launch
-from torchscale.schema.record import FailureKind, LaunchRecord, RankFailure, State, StepSample
-from torchscale.schema.task import LaunchTask
+from torchscale.schema.launch.failure import FailureKind, RankFailure
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.steps import StepSample
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.schema.launch.training import TrainingResult
+from torchscale.schema.state import State
 
 TWO = cells()[1]
 ENDED = Ending(EndingKind.FINISHED, 1, "")
@@ -23,7 +27,7 @@ def judge(ranks: tuple[int, ...] = (), failures: tuple[RankFailure, ...] = (), *
     defaults: dict[str, Any] = {
         "ending": ENDED,
         "world_size": 2,
-        "ranks": tuple(rank_record(TWO, rank) for rank in ranks),
+        "payload": TrainingResult(ranks=tuple(rank_record(TWO, rank) for rank in ranks)),
         "failures": tuple(sorted(failures, key=lambda item: item.time)),
         "exit_codes": {},
         "oom_kills": 0,
@@ -56,39 +60,39 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
             "rank 1: SomeError: why",
         ),
         ({"failures": (LOST, failure(1, FailureKind.OOM, 9.0))}, State.OOM, "rank 1: why"),
-        ({"failures": (LOST,), "exit_codes": {1: -9}}, State.KILLED, "rank 1 was ended by SIGKILL"),
+        ({"failures": (LOST,), "exit_codes": {1: -9}}, State.KILLED, "rank 1 was killed by SIGKILL"),
         ({"failures": (LOST,), "exit_codes": {1: -9}, "oom_kills": 1}, State.OOM, "the host ran out of memory"),
-        ({"failures": (LOST,), "exit_codes": {1: -11}}, State.CRASHED, "rank 1 died of SIGSEGV"),
-        ({"failures": (LOST,), "exit_codes": {1: -15}}, State.KILLED, "rank 1 was ended by SIGTERM"),
-        ({"exit_codes": {0: -15, 1: -11}}, State.CRASHED, "rank 1 died of SIGSEGV"),
-        ({"exit_codes": {0: -6, 1: -9}}, State.KILLED, "rank 1 was ended by SIGKILL"),
-        ({"exit_codes": {0: -15, 1: -6}}, State.CRASHED, "rank 1 died of SIGABRT"),
+        ({"failures": (LOST,), "exit_codes": {1: -11}}, State.CRASHED, "rank 1 crashed with SIGSEGV"),
+        ({"failures": (LOST,), "exit_codes": {1: -15}}, State.KILLED, "rank 1 was killed by SIGTERM"),
+        ({"exit_codes": {0: -15, 1: -11}}, State.CRASHED, "rank 1 crashed with SIGSEGV"),
+        ({"exit_codes": {0: -6, 1: -9}}, State.KILLED, "rank 1 was killed by SIGKILL"),
+        ({"exit_codes": {0: -15, 1: -6}}, State.CRASHED, "rank 1 crashed with SIGABRT"),
         (
             {"failures": (failure(1, FailureKind.ERROR),), "exit_codes": {0: -6}},
             State.CRASHED,
             "rank 1: SomeError: why",
         ),
-        ({"ranks": (0,), "exit_codes": {1: -9}}, State.KILLED, "rank 1 was ended by SIGKILL"),
+        ({"ranks": (0,), "exit_codes": {1: -9}}, State.KILLED, "rank 1 was killed by SIGKILL"),
         ({"exit_codes": {0: -64}}, State.KILLED, "SIGRTMAX"),
         (
             {"failures": (failure(1, FailureKind.ERROR),), "exit_codes": {0: -15}},
             State.CRASHED,
             "rank 1: SomeError: why",
         ),
-        ({"failures": (LOST,), "exit_codes": {1: 3}}, State.CRASHED, "rank 1 exited with 3 and said nothing"),
-        ({"failures": (LOST,)}, State.INCOMPLETE, "rank 1 left before the measurement was done"),
+        ({"failures": (LOST,), "exit_codes": {1: 3}}, State.CRASHED, "rank 1 exited with 3 and wrote no error"),
+        ({"failures": (LOST,)}, State.INCOMPLETE, "rank 1 exited before the measurement was complete"),
         (
             {"failures": (failure(1, FailureKind.LEFT_EARLY), LOST)},
             State.INCOMPLETE,
-            "rank 1 left before the measurement was done",
+            "rank 1 exited before the measurement was complete",
         ),
-        ({"ranks": (0,), "ending": Ending(EndingKind.FINISHED, 0, "")}, State.INCOMPLETE, "rank 1 left"),
+        ({"ranks": (0,), "ending": Ending(EndingKind.FINISHED, 0, "")}, State.INCOMPLETE, "rank 1 exited"),
         ({"failures": (LOST, failure(1, FailureKind.PEER_LOST))}, State.CRASHED, "rank 0: SomeError: why"),
-        ({"ending": Ending(EndingKind.FINISHED, -9, "")}, State.KILLED, "torchrun was ended by SIGKILL"),
+        ({"ending": Ending(EndingKind.FINISHED, -9, "")}, State.KILLED, "torchrun was killed by SIGKILL"),
         (
             {"ending": Ending(EndingKind.FINISHED, -15, ""), "failures": (LOST,)},
             State.KILLED,
-            "torchrun was ended by SIGTERM",
+            "torchrun was killed by SIGTERM",
         ),
         ({"ending": Ending(EndingKind.TIMEOUT, None, "too long")}, State.TIMEOUT, "too long"),
         ({"ending": Ending(EndingKind.INTERRUPTED, None, "stopped")}, State.INTERRUPTED, "stopped"),
@@ -112,7 +116,7 @@ def test_the_true_cause(evidence: dict[str, Any], state: State, reason: str) -> 
 )
 def test_figures_that_cannot_be_trusted(changes: dict[str, Any], reason: str) -> None:
     ranks = (rank_record(TWO, 0), rank_record(TWO, 1, **changes))
-    state, told = classify(Evidence(ENDED, 2, ranks, (), {}, 0))
+    state, told = classify(Evidence(ENDED, 2, TrainingResult(ranks=ranks), (), {}, 0))
     assert state is State.INVALID
     assert reason in told
 
@@ -167,28 +171,29 @@ def test_a_step_of_the_group_is_the_slowest_ranks(tmp_path: Path) -> None:
     left_behind(tmp_path, seconds={0: [1.0, 4.0, 1.0], 1: [2.0, 2.0, 3.0]})
     record = collect(tmp_path, Ending(EndingKind.FINISHED, 0, ""))
     assert (record.state, record.reason, record.log_tail) == (State.OK, "", "")
-    assert record.steps is not None
-    assert record.steps.seconds.mean == pytest.approx((2 + 4 + 3) / 3)
-    assert [digest.seconds.mean for digest in record.rank_steps] == pytest.approx([2.0, 7 / 3])
-    assert [digest.mean_backward for digest in record.rank_steps] == pytest.approx([1.0, 7 / 6])
+    result = training_result(record)
+    assert result.steps is not None
+    assert result.steps.seconds.mean == pytest.approx((2 + 4 + 3) / 3)
+    assert [digest.seconds.mean for digest in result.rank_steps] == pytest.approx([2.0, 7 / 3])
+    assert [digest.mean_backward for digest in result.rank_steps] == pytest.approx([1.0, 7 / 6])
     assert (tmp_path / "steps-rank-0.jsonl").exists()
 
 
 def test_steps_that_nobody_wants_are_removed_and_their_digest_stays(tmp_path: Path) -> None:
     left_behind(tmp_path, seconds={0: [1.0], 1: [2.0]})
     record = collect(tmp_path, log_step_times=False)
-    assert record.steps is not None
+    assert training_result(record).steps is not None
     assert not list(tmp_path.glob("steps-*"))
 
 
 def test_steps_of_different_number_or_cut_off_give_no_digest_of_the_group(tmp_path: Path) -> None:
     left_behind(tmp_path, seconds={0: [1.0, 1.0], 1: [2.0]})
     record = collect(tmp_path)
-    assert record.steps is None
-    assert len(record.rank_steps) == 2
+    assert training_result(record).steps is None
+    assert len(training_result(record).rank_steps) == 2
     with (tmp_path / "steps-rank-0.jsonl").open("a") as file:
         file.write('{"step": 2, "sec')
-    assert collect(tmp_path).rank_steps == ()
+    assert training_result(collect(tmp_path)).rank_steps == ()
 
 
 def test_a_rank_record_that_cannot_be_read_counts_as_not_written(tmp_path: Path) -> None:
@@ -197,8 +202,8 @@ def test_a_rank_record_that_cannot_be_read_counts_as_not_written(tmp_path: Path)
     (tmp_path / "rank-1.json").write_text(text[: len(text) // 2])
     record = collect(tmp_path)
     assert record.state is State.INCOMPLETE
-    assert [rank.rank for rank in record.ranks] == [0]
-    assert record.steps is None
+    assert [rank.rank for rank in training_result(record).ranks] == [0]
+    assert training_result(record).steps is None
 
 
 def test_exit_codes_are_read_from_what_torchrun_prints(tmp_path: Path) -> None:
@@ -207,7 +212,7 @@ def test_exit_codes_are_read_from_what_torchrun_prints(tmp_path: Path) -> None:
     (tmp_path / "rank-0.stderr.log").write_text("Traceback: connection closed\n")
     record = collect(tmp_path)
     assert record.state is State.KILLED
-    assert "rank 1 was ended by SIGKILL" in record.reason
+    assert "rank 1 was killed by SIGKILL" in record.reason
     assert [item.rank for item in record.failures] == [0]
     assert "connection closed" in record.log_tail
     assert "torchscale.worker FAILED" in record.log_tail
@@ -216,7 +221,7 @@ def test_exit_codes_are_read_from_what_torchrun_prints(tmp_path: Path) -> None:
 def test_torchrun_that_was_asked_to_end_was_killed(tmp_path: Path) -> None:
     (tmp_path / "torchrun.log").write_text("SignalException: Process 77 got signal: 15\n")
     record = collect(tmp_path)
-    assert (record.state, record.reason) == (State.KILLED, "torchrun was ended by SIGTERM")
+    assert (record.state, record.reason) == (State.KILLED, "torchrun was killed by SIGTERM")
     assert record.exit_code == -15
 
 
@@ -228,7 +233,8 @@ def test_our_own_ending_of_torchrun_is_no_signal_of_a_strangers(tmp_path: Path) 
 def test_a_timeout_says_where_ranks_were_and_what_is_left(tmp_path: Path) -> None:
     (tmp_path / "rank-1.stderr.log").write_text(STACKS)
     record = collect(tmp_path, Ending(EndingKind.TIMEOUT, None, "no progress for 9 s", ("pid 7 (python)",)))
-    assert record.reason == ("no progress for 9 s; rank 1 was in net.py:12 forward; could not be ended: pid 7 (python)")
+    expected = "no progress for 9 s; rank 1 was in net.py:12 forward; could not be terminated: pid 7 (python)"
+    assert record.reason == expected
 
 
 def test_a_record_reads_back_from_its_file(tmp_path: Path) -> None:

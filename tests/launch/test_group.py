@@ -11,16 +11,21 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.factories import experiment, machine
+from tests.factories import experiment, machine, training_result
 from tests.integration.conftest import FAST, MODELS
+from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.group import Group
 from torchscale.launch.process import find_token_processes
-from torchscale.launch.torchrun import LaunchLimits, StopRequest
-from torchscale.plan import make_plan
-from torchscale.schema.cell import Cell
-from torchscale.schema.record import LaunchRecord, State
-from torchscale.schema.task import LaunchTask
+from torchscale.plan.expand import make_plan
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.schema.state import State
 
+pytestmark = pytest.mark.slow
+
+SOUND = {"name": "faulty:build", "fault": "none"}
+"""A model that needs no further library, for launches whose model is not the point."""
 LIMITS = LaunchLimits(timeout_seconds=120, stall_seconds=60)
 
 
@@ -56,49 +61,55 @@ def env() -> dict[str, str]:
 
 
 def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> None:
+    fixed: dict[str, Any] = {"benchmark": {**FAST, "measure_steps": 10}}
     wanted = tasks("tiny-resnet", "tiny-decoder", parallel={"strategy": ["ddp", "fsdp"]})
+    wanted += tasks("tiny-gpt2", training={"precision": "bf16"}, **fixed)
+    wanted += tasks("tiny-bert", **fixed)
     group = Group(wanted[0], tmp_path / "channel", env())
     try:
         records = [run(group, task, tmp_path / str(number)) for number, task in enumerate(wanted)]
     finally:
         group.close()
-    assert [record.state for record in records] == [State.OK] * 4, [record.reason for record in records]
-    assert len({tuple(rank.pid for rank in record.ranks) for record in records}) == 1
-    assert [record.grouped for record in records] == [False, True, True, True]
+    assert [record.state for record in records] == [State.OK] * 6, [record.reason for record in records]
+    assert len({tuple(rank.pid for rank in training_result(record).ranks) for record in records}) == 1
+    assert [record.grouped for record in records] == [False, *[True] * 5]
     assert [record.cell_id for record in records] == [task.cell.id for task in wanted]
     for task, record in zip(wanted, records, strict=True):
-        assert isinstance(task.cell, Cell)
+        assert isinstance(task.cell, TrainingCell)
         equal = True if task.cell.strategy.name == "ddp" else None  # shards have nothing to be compared with
-        assert [rank.parameters_equal for rank in record.ranks] == [equal, equal]
-        assert record.steps is not None
+        assert [rank.parameters_equal for rank in training_result(record).ranks] == [equal, equal]
+        assert training_result(record).steps is not None
     # What starting costs is paid once, and resident memory is the first one's alone.
-    assert records[0].ranks[0].setup.import_seconds > 10 * records[1].ranks[0].setup.import_seconds
-    assert [record.ranks[0].memory.peak_bytes is not None for record in records] == [True, False, False, False]
+    setups = [training_result(record).ranks[0].setup for record in records]
+    assert setups[0].import_seconds > 10 * setups[1].import_seconds
+    peaks = [training_result(record).ranks[0].memory.peak_bytes for record in records]
+    assert [peak is not None for peak in peaks] == [True, *[False] * 5]
     assert not find_token_processes(group._process.token)
     assert not group._channel.exists()
 
-
-def test_a_launch_in_a_group_trains_what_it_trains_alone(tmp_path: Path) -> None:
-    """Nothing of the cells before shows in the losses: not their random state, their precision, their determinism."""
-    fixed: dict[str, Any] = {"benchmark": {**FAST, "measure_steps": 10}}
-    before = tasks("tiny-gpt2", training={"precision": "bf16"}, **fixed)
-    (wanted,) = tasks("tiny-bert", **fixed)
-    lasts = []
-    for name, others in (("alone", []), ("after", before)):
-        group = Group(wanted, tmp_path / "channel", env())
-        try:
-            for number, task in enumerate([*others, wanted]):
-                record = run(group, task, tmp_path / f"{name}-{number}")
-        finally:
-            group.close()
-        lasts.append([rank.first_loss for rank in record.ranks])
-    assert lasts[0] == lasts[1]
+    # Nothing of the cells before shows in the losses: not their random state, their precision, their determinism.
+    group = Group(wanted[-1], tmp_path / "channel", env())
+    try:
+        alone = run(group, wanted[-1], tmp_path / "alone")
+    finally:
+        began = time.monotonic()
+        group.close()
+    # Ranks that wait leave when told.
+    assert time.monotonic() - began < 10
+    assert not find_token_processes(group._process.token)
+    assert not [
+        child for child in psutil.Process().children() if child.pid == group._process.pid and child.is_running()
+    ]
+    assert (tmp_path / "alone" / "torchrun.log").exists()
+    assert json.loads((tmp_path / "alone" / "task.json").read_text())["cell"]["model"] == "tiny-bert"
+    losses = [[rank.first_loss for rank in training_result(record).ranks] for record in (alone, records[-1])]
+    assert losses[0] == losses[1]
 
 
 @pytest.mark.parametrize("fault", ["raise", "kill", "leave", "nan"])
 def test_a_failure_ends_the_group_and_tells_its_cause(tmp_path: Path, fault: str) -> None:
     options = {"fault": fault, "rank": 1, "step": 6}
-    good, bad = tasks("tiny-resnet", {"name": "faulty:build", **options})
+    good, bad = tasks(SOUND, {"name": "faulty:build", **options})
     group = Group(good, tmp_path / "channel", env())
     try:
         assert run(group, good, tmp_path / "good").state is State.OK
@@ -115,7 +126,7 @@ def test_a_failure_ends_the_group_and_tells_its_cause(tmp_path: Path, fault: str
 
 
 def test_a_hang_in_a_group_is_ended_and_located(tmp_path: Path) -> None:
-    good, bad = tasks("tiny-resnet", {"name": "faulty:build", "fault": "hang", "rank": 1, "step": 6})
+    good, bad = tasks(SOUND, {"name": "faulty:build", "fault": "hang", "rank": 1, "step": 6})
     group = Group(good, tmp_path / "channel", env())
     try:
         run(group, good, tmp_path / "good")
@@ -125,18 +136,3 @@ def test_a_hang_in_a_group_is_ended_and_located(tmp_path: Path) -> None:
     assert record.state is State.TIMEOUT
     assert "rank 1 was in faulty.py" in record.reason
     assert not find_token_processes(group._process.token)
-
-
-def test_ranks_that_wait_leave_when_told(tmp_path: Path) -> None:
-    (task,) = tasks("tiny-resnet")
-    group = Group(task, tmp_path / "channel", env())
-    run(group, task, tmp_path / "one")
-    began = time.monotonic()
-    group.close()
-    assert time.monotonic() - began < 10
-    assert not find_token_processes(group._process.token)
-    assert not [
-        child for child in psutil.Process().children() if child.pid == group._process.pid and child.is_running()
-    ]
-    assert (tmp_path / "one" / "torchrun.log").exists()
-    assert json.loads((tmp_path / "one" / "task.json").read_text())["cell"]["model"] == "tiny-resnet"

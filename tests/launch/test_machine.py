@@ -10,7 +10,7 @@ import pytest
 from torchscale.errors import MachineError
 from torchscale.launch.machine import detect_machine, node_cores, usable_cores
 from torchscale.launch.oom import OomKills
-from torchscale.schema.environment import REDACTED
+from torchscale.schema.node.environment import REDACTED
 
 
 def topology(root: Path, siblings: dict[int, str]) -> Path:
@@ -61,6 +61,7 @@ def test_a_core_is_found_by_the_thread_that_is_allowed(tmp_path: Path) -> None:
     assert usable_cores(cpus, tmp_path / "none") == (0, 1, 2)
 
 
+@pytest.mark.slow
 def test_the_machine_as_a_worker_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/bin/torchscale", "benchmark", "--launch.env.HF_TOKEN=s3cret-value"])
     monkeypatch.setenv("NCCL_SECRET_THING", "s3cret-value")
@@ -75,6 +76,7 @@ def test_the_machine_as_a_worker_sees_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "s3cret-value" not in environment.model_dump_json()
 
 
+@pytest.mark.slow
 def test_a_torch_that_cannot_be_imported_is_an_error_with_its_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,18 +12,22 @@ from pathlib import Path
 import pytest
 
 from tests.traces.builders import two_ranks
+from torchscale.config.choices import ProfileTarget, Tool
 from torchscale.errors import MachineError
 from torchscale.launch import nsys as module
-from torchscale.launch.nsys import exact_steps, export, find_nsys, require_report, some_time, wrap
-from torchscale.launch.recording import UserRun, record_program
-from torchscale.launch.torchrun import StopRequest
-from torchscale.profiling import analyse_files, analyse_recording, choose_tool
-from torchscale.schema.record import State
-from torchscale.schema.record_request import RecordRequest, Target, Tool
-from torchscale.schema.recording import Recording
+from torchscale.launch.control import StopRequest
+from torchscale.launch.nsys import exact_steps, export, find_nsys, require_report, timed_capture, wrap
+from torchscale.launch.profile import UserRun, record_program
+from torchscale.run.cell_profiler import analyze_files, analyze_recording, choose_tool
+from torchscale.schema.profiles.recording import Recording
+from torchscale.schema.profiles.request import RecordRequest
+from torchscale.schema.state import State
+
+pytestmark = pytest.mark.slow
 
 FAKE = """#!{python}
 import os, pathlib, shutil, subprocess, sys, time
+
 mode, words = {mode!r}, sys.argv[1:]
 if words == ["--version"]:
     print({{"old": "NVIDIA Nsight Systems version 2021.3.2.4-027534f", "odd": "hello"}}.get(
@@ -71,7 +75,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pat
 def record(directory: Path) -> Recording:
     directory.mkdir()
     request = RecordRequest(
-        tool=Tool.NSYS, target=Target.SYNC_STALLS, directory=str(directory), seconds=1, max_steps=10
+        tool=Tool.NSYS, target=ProfileTarget.SYNC_STALLS, directory=str(directory), seconds=1, max_steps=10
     )
     run = UserRun(
         command=[sys.executable, "-c", "print('trained')"], delay_seconds=0, keep_running=False, timeout_seconds=60
@@ -89,14 +93,14 @@ def test_a_whole_one_records_exports_and_is_analysed(fake: Callable[[str], Path]
     assert recording.state is State.OK
     assert recording.files == ("recording.sqlite",)
     assert "trained" in (tmp_path / "out" / "output.log").read_text()
-    profile = analyse_recording(tmp_path / "out", recording)
+    profile = analyze_recording(tmp_path / "out", recording)
     assert profile.analysis is not None
     assert profile.analysis.world_size == 2
     # A report named by its user is exported first; where its directory is, nothing is written.
     (tmp_path / "theirs").mkdir()
     report = tmp_path / "theirs" / "run.nsys-rep"
     shutil.copy(tmp_path / "out" / "recording.nsys-rep", report)
-    assert analyse_files([report]).world_size == 2
+    assert analyze_files([report]).world_size == 2
     assert list(report.parent.iterdir()) == [report]
 
 
@@ -116,9 +120,9 @@ def test_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ("mode", "message"),
     [
         ("old", r"Nsight Systems 2021\.3; 2022\.1 or newer"),
-        ("odd", r"does not tell a version \(hello\)"),
+        ("odd", r"printed no version \(hello\)"),
         ("no importer", "its importer is missing"),
-        ("nothing", "ended with 0 and wrote no report"),
+        ("nothing", "exited with 0 and wrote no report"),
     ],
 )
 def test_one_that_cannot_be_used_says_why(fake: Callable[[str], Path], mode: str, message: str) -> None:
@@ -151,14 +155,14 @@ def test_an_export_that_hangs_is_ended_and_leaves_nothing_half(fake: Callable[[s
     report = tmp_path / "run.nsys-rep"
     report.write_bytes(b"report")
     began = time.monotonic()
-    with pytest.raises(MachineError, match="was not done after 1 s"):
+    with pytest.raises(MachineError, match="did not finish within 1 s"):
         export(find_nsys(), report, timeout_seconds=1)
     assert time.monotonic() - began < 30
     assert sorted(path.name for path in tmp_path.glob("run*")) == ["run.nsys-rep"]
 
 
 def test_the_importer_is_told_apart_from_silence(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match="said: out of luck"):
+    with pytest.raises(MachineError, match="its last output: out of luck"):
         require_report(tmp_path / "a", 1, "first\nout of luck\n")
     (tmp_path / "b.qdstrm").write_bytes(b"raw")
     with pytest.raises(MachineError, match="importer is missing") as caught:
@@ -175,5 +179,5 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert words[:4] == ["/usr/bin/nsys", "profile", "-t", "cuda,nvtx"]
     assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--kill=none", "--wait=all"} < set(words)
     assert words[-2:] == ["torchrun", "train.py"]
-    assert some_time(30.4, 12.0, keep_running=False) == ["--delay=30", "--duration=12", "--kill=sigterm"]
-    assert some_time(0, 0.2, keep_running=True) == ["--delay=0", "--duration=1", "--kill=none"]
+    assert timed_capture(30.4, 12.0, keep_running=False) == ["--delay=30", "--duration=12", "--kill=sigterm"]
+    assert timed_capture(0, 0.2, keep_running=True) == ["--delay=0", "--duration=1", "--kill=none"]

@@ -20,8 +20,11 @@ from torchscale.launch.process import (
     wait_until,
 )
 
+pytestmark = pytest.mark.slow
+
 STUBBORN = """
 import os, signal, subprocess, sys, time
+
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if len(sys.argv) > 1:
     subprocess.Popen([sys.executable, __file__, *sys.argv[2:]], start_new_session=True)

@@ -11,7 +11,7 @@ import pytest
 from torchscale.launch.process import wait_until
 from torchscale.launch.sampler import GpuReader
 from torchscale.launch.telemetry import READINGS, read_readings, sampling
-from torchscale.schema.telemetry import GpuReading
+from torchscale.schema.launch.telemetry import GpuReading
 
 
 class FakeError(Exception):
@@ -88,6 +88,7 @@ def test_what_the_driver_does_not_answer_is_absent_and_unknown_gpus_are_left_out
     assert GpuReader(["GPU-1"], None).read() == []
 
 
+@pytest.mark.slow
 def test_the_sampler_reads_while_it_lasts_and_leaves_no_process(tmp_path: Path) -> None:
     began = time.time()
     with sampling(tmp_path, 0.1, ()):

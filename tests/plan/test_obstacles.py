@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.factories import experiment, machine
-from torchscale.plan import Plan, make_plan
-from torchscale.schema.environment import DeviceInfo
-from torchscale.schema.machine import Machine
+from torchscale.plan.expand import Plan, make_plan
+from torchscale.schema.node.environment import DeviceInfo
+from torchscale.schema.node.machine import Machine
 
 
 def reason(cores: int = 16, gpus: int = 0, **content: Any) -> str | None:
@@ -30,14 +30,20 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
         ({"parallel": strategy("none")}, "strategy none runs on one device, not 4"),
         (
             {"parallel": strategy("hybrid", tensor=3)},
-            "hybrid: replicate 1 × shard 1 × tensor 3 × pipeline 1 does not make 4 devices",
+            "hybrid: replicate 1 × shard 1 × tensor 3 × pipeline 1 does not multiply to 4 devices",
         ),
         (
             {"models": "gpt2", "parallel": strategy("tensor")},
-            "gpt2 cannot be split by tensor; decoder and llama models can",
+            "gpt2 does not support tensor parallelism; decoder and llama models do",
         ),
-        ({"models": "tiny-llama", "parallel": strategy("sequence")}, "tiny-llama cannot be split by sequence; decoder"),
-        ({"models": "tiny-llama", "parallel": strategy("pipeline")}, "tiny-llama cannot be split by pipeline; decoder"),
+        (
+            {"models": "tiny-llama", "parallel": strategy("sequence")},
+            "tiny-llama does not support sequence parallelism; decoder",
+        ),
+        (
+            {"models": "tiny-llama", "parallel": strategy("pipeline")},
+            "tiny-llama does not support pipeline parallelism; decoder",
+        ),
         (
             {"models": {"name": "tiny-decoder", "num_heads": 2}, "parallel": strategy("tensor")},
             "2 attention heads do not divide over 4 tensor-parallel devices",
@@ -52,7 +58,7 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
         ),
         (
             {"models": {"name": "tiny-decoder", "num_layers": 3}, "parallel": strategy("pipeline")},
-            "3 layers do not make 4 pipeline stages",
+            "3 layers are too few for 4 pipeline stages",
         ),
         ({"parallel": strategy("pipeline", microbatches=2)}, "needs at least 4 microbatches, not 2"),
         (
@@ -62,28 +68,34 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             },
             "6 microbatches do not divide by the 4 devices of an interleaved schedule",
         ),
-        ({"parallel": strategy("pipeline", microbatches=5)}, "the 32 samples of a step and copy do not divide by 5"),
-        ({"training": {"gradient_accumulation": 3}}, "the 8 samples of a step and copy do not divide by 3 passes"),
+        (
+            {"parallel": strategy("pipeline", microbatches=5)},
+            "the 32 samples per step and model replica do not divide by 5",
+        ),
+        (
+            {"training": {"gradient_accumulation": 3}},
+            "the 8 samples per step and model replica do not divide by 3 passes",
+        ),
         (
             {"parallel": strategy("pipeline"), "training": {"gradient_accumulation": 2}},
-            "gradient_accumulation must be 1",
+            "set gradient_accumulation: 1",
         ),
         (
             {"parallel": strategy("model"), "training": {"gradient_accumulation": 2}},
-            "gradient_accumulation must be 1",
+            "set gradient_accumulation: 1",
         ),
         ({"parallel": strategy("tensor"), "training": {"precision": "fp16"}}, "fp16's gradient scaler"),
         (
             {"model": {"compile": True}, "parallel": strategy("hybrid", shard=2, tensor=2)},
-            "torch.compile fails on tensor parallelism beside copies or shards",
+            "torch.compile fails on tensor parallelism combined with data parallelism",
         ),
-        ({"training": {"precision": "fp8"}}, "fp8 exists on CUDA devices only"),
-        ({"training": {"precision": "fp8"}, "parallel": strategy("tensor")}, "fp8 is not combined with tensor"),
-        ({"parallel": strategy("ddp", comm_hook="bf16")}, "the bf16 comm hook needs NCCL"),
-        ({"data": {"source": "cifar100"}}, "cifar100 are images, and tiny-decoder takes text"),
+        ({"training": {"precision": "fp8"}}, "fp8 needs a CUDA device"),
+        ({"training": {"precision": "fp8"}, "parallel": strategy("tensor")}, "fp8 cannot be combined with tensor"),
+        ({"parallel": strategy("ddp", comm_hook="bf16")}, "comm_hook bf16 needs NCCL"),
+        ({"data": {"source": "cifar100"}}, "cifar100 has images, but tiny-decoder takes tokens"),
         (
             {"models": "tiny-resnet", "data": {"source": "cifar100"}},
-            "cifar100 has 100 classes; tiny-resnet has num_classes=10",
+            "cifar100 has 100 classes, tiny-resnet has num_classes=10",
         ),
         ({"gpu_counts": 32}, "needs 32 devices; this machine has 1 CPU rank of 16 cores"),
     ],
@@ -143,7 +155,10 @@ def test_fp8_needs_a_device_that_has_it() -> None:
 
 def test_a_clock_that_stops_the_device_takes_no_pipeline() -> None:
     settings = {"models": "tiny-decoder", "batch_sizes": 8, "gpu_counts": 2, "benchmark": {"sync_cuda": True}}
-    for name, told in (("ddp", None), ("pipeline", "a pipeline cannot stop its device between micro-batches")):
+    for name, told in (
+        ("ddp", None),
+        ("pipeline", "sync_cuda (and the clock for xpu) would synchronize the device between"),
+    ):
         (entry,) = make_plan(experiment(**settings, parallel=strategy(name)), machine(gpus=2)).cells
         assert (entry.skip_reason or "").startswith(told or "")
         assert (entry.skip_reason is None) == (told is None)

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from tests.factories import environment, experiment, experiment_file, machine
-from tests.report.test_bottlenecks import diagnosed_run
-from tests.report.test_html_in_browser import ARGUMENTS, CHROMIUM
+from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import record as record_of_any_kind
 from torchscale.errors import StoreError
-from torchscale.plan import make_plan
-from torchscale.reading import read_summary
+from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
-from torchscale.report.comparison import Comparison, comparison_document
-from torchscale.report.export import summary_csv, summary_json
-from torchscale.report.html import render_html
-from torchscale.report.markdown import render_markdown
-from torchscale.report.pdf import render_pdf
-from torchscale.schema.experiment import Sitting
-from torchscale.schema.record import State
-from torchscale.schema.telemetry import GpuUse, Telemetry
-from torchscale.sources import load_source, read_details
-from torchscale.store import RunFolder
+from torchscale.report.formats.export import summary_csv
+from torchscale.report.formats.html import render_html
+from torchscale.report.formats.markdown import render_markdown
+from torchscale.report.formats.pdf import render_pdf
+from torchscale.report.formats.report_export import summary_json
+from torchscale.report.sections.comparison import ComparisonReport, comparison_document
+from torchscale.report.sections.selection import detailed_cells
+from torchscale.results.comparison_inputs import load_source
+from torchscale.results.details import read_details
+from torchscale.results.reader import read_summary
+from torchscale.schema.launch.telemetry import GpuUse, Telemetry
+from torchscale.schema.run.experiment_file import Session
+from torchscale.schema.state import State
+from torchscale.store.run_folder import RunFolder
 
 SCRIPT = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\u2028{{7*7}}\x1b[31m"
 VALUES: tuple[Any, ...] = (
@@ -55,7 +56,7 @@ def write(path: Path, kinds: Sequence[str] = KINDS, **content: Any) -> RunFolder
     use = GpuUse(uuid="GPU-1", busy=0.9, energy_joules=5000.0, throttle_reasons=("heat",), throttled_share=0.5)
     telemetry = Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,))
     config = experiment(measure=list(kinds), **content)
-    later = Sitting(
+    later = Session(
         started_at="2026-01-02", tool_version="0.2.0", environment=environment(1, env={"NCCL_ALGO": "Ring"})
     )
     plan = make_plan(config, machine(cores=2)).cells
@@ -104,7 +105,7 @@ def without(content: Any, where: Sequence[str | int]) -> Any:
 def report_of(folder: RunFolder) -> str:
     """Every light form of the report, one after the other."""
     summary = read_summary(folder.path)
-    details = read_details(folder.path, summary)
+    details = read_details(folder.path, summary.experiment, [one.cell for one in detailed_cells(summary)])
     document = build_document(summary, details, price=2.0)
     return "\n".join([render_html(document), render_markdown(document), summary_csv(summary), summary_json(summary)])
 
@@ -116,7 +117,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_value_anywhere_in_a_record_breaks_the_summary(tmp_path: Path, kind: str) -> None:
-    """Each place of a record with each value: read, summarised and written out; the cell is there whatever happens."""
+    """Each place of a record with each value: read, summarized and written out; the cell is there whatever happens."""
     folder = write(tmp_path / "run", [kind], gpu_counts=[2])
     (entry,) = folder.experiment.plan
     path = folder.launch_directory(entry.cell, 0) / "record.json"
@@ -142,9 +143,11 @@ def test_what_is_left_out_is_named(folder: RunFolder) -> None:
     original = path.read_bytes()
     content = json.loads(original)
     cases = {
-        "schema version 99; this torchscale reads up to 1": changed(content, ["schema_version"], 99),
-        "steps.seconds.p50": changed(content, ["steps", "seconds", "p50"], float("nan")),
-        "ranks.0.batches.0.seconds": changed(content, ["ranks", 0, "batches", 0, "seconds"], -3.0),
+        "schema version 99; this torchscale reads up to 2": changed(content, ["schema_version"], 99),
+        "payload.training.steps.seconds.p50": changed(content, ["payload", "steps", "seconds", "p50"], float("nan")),
+        "payload.training.ranks.0.batches.0.seconds": changed(
+            content, ["payload", "ranks", 0, "batches", 0, "seconds"], -3.0
+        ),
         "unheard_of": {**content, "unheard_of": 1},
         "cell_id": without(content, ["cell_id"]),
     }
@@ -154,7 +157,7 @@ def test_what_is_left_out_is_named(folder: RunFolder) -> None:
             summary = read_summary(folder.path)
             assert any(told in problem and entry.cell.id in problem for problem in summary.problems), told
             assert told in report_of(folder)
-        path.write_text(json.dumps(changed(content, ["ranks", 0, "batches", 0, "seconds"], 1e308)))
+        path.write_text(json.dumps(changed(content, ["payload", "ranks", 0, "batches", 0, "seconds"], 1e308)))
         cell = read_summary(folder.path).cells[-1]
         assert cell.state is State.INVALID
         assert "contradicts itself" in cell.reason
@@ -207,34 +210,29 @@ def watch(page: Page) -> list[str]:
     return said
 
 
-@pytest.mark.skipif(
-    not Path(CHROMIUM).exists() and not os.environ.get("CI"), reason=f"no {CHROMIUM}; `make test` installs it"
-)
-def test_scripts_in_every_text_run_nowhere(tmp_path: Path) -> None:
+def test_scripts_in_every_text_run_nowhere(browser: Browser, tmp_path: Path) -> None:
     folder = scripted(tmp_path / "run")
     summary = read_summary(folder.path)
     assert summary.problems == (), "else the test would show nothing"
-    details = read_details(folder.path, summary)
+    details = read_details(folder.path, summary.experiment, [one.cell for one in detailed_cells(summary)])
     document = build_document(summary, details)
     assert render_pdf(document).startswith(b"%PDF")
     side = load_source(str(folder.path)).model_copy(update={"name": SCRIPT})
-    from torchscale.analysis.comparison import compare
-    from torchscale.analysis.matching import differences
+    from torchscale.analysis.comparison.compare import compare
+    from torchscale.analysis.comparison.matching import differences
 
     pair = compare(side, side.model_copy(update={"tool_version": SCRIPT * 2}))
     names = (SCRIPT, SCRIPT)
     found = tuple(differences([pair.reference, pair.other]))
-    compared = comparison_document(Comparison((pair,), found, names))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        for name, one in (("report", document), ("comparison", compared)):
-            path = tmp_path / f"{name}.html"
-            path.write_text(render_html(one))
-            page = browser.new_page()
-            said = watch(page)
-            page.goto(path.as_uri())
-            page.evaluate("dispatchEvent(new Event('beforeprint'))")
-            assert page.title() != "taken"
-            assert page.locator("img").count() == 0
-            assert said == []
-        browser.close()
+    compared = comparison_document(ComparisonReport((pair,), found, names))
+    for name, one in (("report", document), ("comparison", compared)):
+        path = tmp_path / f"{name}.html"
+        path.write_text(render_html(one))
+        page = browser.new_page()
+        said = watch(page)
+        page.goto(path.as_uri())
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.title() != "taken"
+        assert page.locator("img").count() == 0
+        assert said == []
+        page.close()

@@ -10,23 +10,39 @@ from typing import Any
 import pytest
 
 from tests.factories import VERSIONS, experiment, experiment_file, launch_record, machine, rank_record
-from torchscale.analysis.results import RunSummary, summarize
-from torchscale.plan import make_plan
+from torchscale.analysis.summary.run import RunSummary, summarize
+from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
-from torchscale.report.ceiling_console import print_collectives, print_hardware, print_memory
-from torchscale.report.console import print_results
 from torchscale.report.document import Chart, ChartGrid, Document, Table, log_ticks
-from torchscale.report.export import summary_csv, summary_json
-from torchscale.report.html import render_html
-from torchscale.report.markdown import render_markdown
-from torchscale.schema.collectives import CollectiveSample, CollectivesCell, CollectivesRank, PairSample
-from torchscale.schema.environment import DeviceInfo
-from torchscale.schema.hardware import CopySample, DiskSample, HardwareCell, HardwareRank, MatmulSample
-from torchscale.schema.memory import MemoryCell, MemoryParts, MemoryRank, PredictedMemory
-from torchscale.schema.record import FlopCount, LaunchRecord, State
-from torchscale.schema.run import CellRun, Run
-from torchscale.schema.task import AnyCell
-from torchscale.schema.telemetry import GpuUse, Telemetry
+from torchscale.report.formats.export import summary_csv
+from torchscale.report.formats.html import render_html
+from torchscale.report.formats.markdown import render_markdown
+from torchscale.report.formats.report_export import summary_json
+from torchscale.report.terminal.machine import print_collectives, print_hardware, print_memory
+from torchscale.report.terminal.run import print_results
+from torchscale.schema.cells.collectives import (
+    CollectiveSample,
+    CollectivesCell,
+    CollectivesRank,
+    CollectivesResult,
+    PairSample,
+)
+from torchscale.schema.cells.hardware import (
+    CopySample,
+    DiskSample,
+    HardwareCell,
+    HardwareRank,
+    HardwareResult,
+    MatmulSample,
+)
+from torchscale.schema.cells.kinds import AnyCell, AnyPayload
+from torchscale.schema.cells.memory import MemoryCell, MemoryParts, MemoryRank, MemoryResult, PredictedMemory
+from torchscale.schema.launch.rank import FlopCount
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.telemetry import GpuUse, Telemetry
+from torchscale.schema.node.environment import DeviceInfo
+from torchscale.schema.run.content import CellRun, Run
+from torchscale.schema.state import State
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 MIB = 1 << 20
@@ -99,14 +115,14 @@ def record(cell: AnyCell, telemetry: Telemetry) -> LaunchRecord:
     count = cell.world_size
     if isinstance(cell, CollectivesCell | HardwareCell | MemoryCell):
         (other,) = make_plan(experiment(gpu_counts=1), machine()).training
-        base = launch_record(other).model_copy(
-            update={"cell_id": cell.id, "ranks": (), "steps": None, "rank_steps": ()}
-        )
+        measured: AnyPayload
         if isinstance(cell, CollectivesCell):
-            return base.model_copy(update={"collectives": tuple(collectives(rank) for rank in range(count))})
-        if isinstance(cell, HardwareCell):
-            return base.model_copy(update={"hardware": tuple(hardware(rank, count) for rank in range(count))})
-        return base.model_copy(update={"memory": tuple(memory(rank, count) for rank in range(count))})
+            measured = CollectivesResult(ranks=tuple(collectives(rank) for rank in range(count)))
+        elif isinstance(cell, HardwareCell):
+            measured = HardwareResult(ranks=tuple(hardware(rank, count) for rank in range(count)))
+        else:
+            measured = MemoryResult(ranks=tuple(memory(rank, count) for rank in range(count)))
+        return launch_record(other, cell_id=cell.id, payload=measured)
     flops = FlopCount(forward=1e9, backward=2e9, sample_bytes=1e8, fixed_bytes=1e8)
     ranks = [rank_record(cell, rank, flops=flops if rank == 0 else None) for rank in range(count)]
     return launch_record(cell, ranks=ranks, telemetry=telemetry)
@@ -188,9 +204,9 @@ def test_tables_say_what_the_records_hold(document: Document) -> None:
         "9.00 MiB",
         "-10.0 %",
     ]
-    assert [row[1:] for row in table(document, "Batch sizes")] == [["1", "16", "16"], ["2", "16", "16"]]
-    assert table(document, "Matrix products")[0][1:5] == ["fp32", "200 GFLOP/s", "1000×1000×1000", "100 GFLOP/s"]
-    assert table(document, "Messages")[0][1:] == ["–", "1.05 GB/s"]
+    assert [row[1:] for row in table(document, "Largest batch sizes")] == [["1", "16", "16"], ["2", "16", "16"]]
+    assert table(document, "Matmuls")[0][1:5] == ["fp32", "200 GFLOP/s", "1000×1000×1000", "100 GFLOP/s"]
+    assert table(document, "Bandwidth of")[0][1:] == ["–", "1.05 GB/s"]
     collective = table(document, "Collectives")
     assert collective[0][:3] == ["all_reduce", "fp32", "11.0 µs"]
     assert collective[0][7] == "10.0 µs + bytes ÷ 1.00 GB/s (off by 0 %)"
@@ -234,7 +250,7 @@ def test_the_terminal_shows_them(summary: RunSummary, capsys: pytest.CaptureFixt
     print_memory(summary.memory, console)
     text = capsys.readouterr().out
     assert "hardware ceilings, n=2: fp32 200 GFLOP/s, copies 21.0 GB/s" in text
-    assert "memory of tiny ResNet at batch 8, n=1: 10.0 MiB at its peak, predicted 10.0 % less" in text
+    assert "memory of tiny ResNet at batch 8, n=1: 10.0 MiB peak, predicted 10.0 % less" in text
     assert "120.0 %" in text
     assert "#wrong" in text
     assert "oom: memory-tiny-resnet-b16-n1" in text

@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser
 
-from tests.factories import cells, environment, experiment, experiment_file, failed_record, launch_record, rank_record
+from tests.factories import (
+    cells,
+    environment,
+    experiment,
+    experiment_file,
+    failed_record,
+    launch_record,
+    rank_record,
+    training_result,
+)
 from tests.factories import run as make_run
-from tests.report.test_html_in_browser import ARGUMENTS, CHROMIUM
-from torchscale.analysis.results import RunSummary, summarize
-from torchscale.plan import make_plan
+from torchscale.analysis.summary.run import RunSummary, summarize
+from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
-from torchscale.report.cost import cost_section
 from torchscale.report.document import AnyChart, Chart, ChartGrid, Document, Paragraph, Section, Table
-from torchscale.report.frontier import frontier_section
-from torchscale.report.html import render_html
-from torchscale.report.markdown import render_markdown
-from torchscale.report.over_time import Detail
-from torchscale.report.selection import (
+from torchscale.report.formats.html import render_html
+from torchscale.report.formats.markdown import render_markdown
+from torchscale.report.sections.cost import cost_section
+from torchscale.report.sections.frontier import frontier_section
+from torchscale.report.sections.selection import (
     MAX_DETAILED,
     MAX_LINES,
     MAX_PANELS,
     detailed_cells,
-    selection_words,
+    selection_note,
     shown_panels,
     spread_out,
 )
-from torchscale.schema.cell import Cell
-from torchscale.schema.environment import DeviceInfo
-from torchscale.schema.machine import Machine
-from torchscale.schema.record import LaunchRecord, SignalDigest, State
-from torchscale.schema.run import CellRun, Run
-from torchscale.schema.telemetry import GpuReading, GpuUse, Reading, Telemetry
-
-BROWSER = pytest.mark.skipif(
-    not Path(CHROMIUM).exists() and not os.environ.get("CI"), reason=f"no {CHROMIUM}; `make test` installs it"
-)
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.signals import SignalDigest
+from torchscale.schema.launch.telemetry import GpuReading, GpuUse, Reading, Telemetry
+from torchscale.schema.node.environment import DeviceInfo
+from torchscale.schema.node.machine import Machine
+from torchscale.schema.run.content import CellRun, LaunchDetail, Run
+from torchscale.schema.state import State
 
 
 def many_cells() -> RunSummary:
@@ -56,7 +60,7 @@ def many_cells() -> RunSummary:
     runs = []
     for number, entry in enumerate(plan):
         cell = entry.cell
-        assert isinstance(cell, Cell)
+        assert isinstance(cell, TrainingCell)
         slow = cell.world_size == 2 and cell.model == "resnet50" and cell.batch_size == 1
         record = launch_record(cell, batches=[10.0 if slow else 0.5 + number / 1000] * 10)
         if number % 50 == 49:
@@ -86,9 +90,9 @@ def test_of_many_panels_those_that_scale_worst_are_drawn_and_the_rest_is_named()
     assert {title.split(",")[0] for title, _ in shown[:4]} == {"ResNet-50"}, "the slow ones lead"
     assert all(len(lines) == MAX_LINES for _, lines in shown)
     assert [lines[0][0].cell.batch_size for _, lines in shown][:1] == [1]
-    words = selection_words(summary)
-    assert "Of 16 models and settings the 12 that scale worst are drawn." in words
-    assert "The tables hold every cell." in words
+    words = selection_note(summary)
+    assert "Charts show the 12 of 16 models and settings that scale worst." in words
+    assert "The tables list every cell." in words
     assert len(detailed_cells(summary)) == MAX_DETAILED
     assert all(cell.cell.world_size == 2 for cell in detailed_cells(summary))
 
@@ -96,7 +100,7 @@ def test_of_many_panels_those_that_scale_worst_are_drawn_and_the_rest_is_named()
 def test_few_panels_are_all_drawn_in_plan_order() -> None:
     summary = summarize(make_run(models=["tiny-gpt2", "tiny-resnet"], batch_sizes=[8, 16]))
     assert [title for title, _ in shown_panels(summary)] == ["tiny GPT-2, fp32", "tiny ResNet, fp32"]
-    assert selection_words(summary) == ""
+    assert selection_note(summary) == ""
 
 
 @pytest.mark.parametrize(("count", "limit"), [(3, 5), (5, 5), (100, 2), (17, 6), (1000, 12)])
@@ -153,10 +157,10 @@ def test_one_batch_size_has_no_frontier() -> None:
     assert frontier_section(summarize(make_run())).blocks == ()
 
 
-def detailed(cell: Cell) -> LaunchRecord:
+def detailed(cell: TrainingCell) -> LaunchRecord:
     """Rank 1 computes longer; five batches of ten steps."""
     own = tuple(tuple(seconds for _ in range(5)) for seconds in (0.08, 0.09))
-    signals = SignalDigest(own=own, data_wait=((0.0,) * 5,) * 2)
+    signals = SignalDigest(compute=own, data_wait=((0.0,) * 5,) * 2)
     ranks = [
         rank_record(cell, rank, [1.0] * 5, measured_from=100.0, measured_until=105.0) for rank in range(cell.world_size)
     ]
@@ -186,7 +190,7 @@ def over_time_document() -> Document:
     """A cell of two ranks with telemetry, throttled at one reading."""
     plan = cells()
     summary = summarize(make_run({plan[0].id: [launch_record(plan[0])], plan[1].id: [detailed(plan[1])]}))
-    detail = Detail(detailed(plan[1]), readings([False, True, False]))
+    detail = LaunchDetail(training_result(detailed(plan[1])), readings([False, True, False]))
     return build_document(summary, {plan[1].id: detail})
 
 
@@ -200,9 +204,9 @@ def test_ranks_batches_and_telemetry_are_drawn_over_time() -> None:
     assert ranks.x_range[0] < 0, "rank 0 is not cut off by the axis"
     assert isinstance(batches, Chart)
     lines = {series.name: series for series in batches.series}
-    assert lines["step"].x == lines["rank 1, own compute"].x == (1.0, 2.0, 3.0, 4.0, 5.0)
+    assert lines["step"].x == lines["rank 1, compute"].x == (1.0, 2.0, 3.0, 4.0, 5.0)
     assert lines["step"].y == pytest.approx((100.0,) * 5)
-    assert lines["rank 1, own compute"].y == pytest.approx((90.0,) * 5)
+    assert lines["rank 1, compute"].y == pytest.approx((90.0,) * 5)
     assert isinstance(busy, Chart)
     assert [series.x for series in busy.series if series.reference] == [(0.0, 0.0), (5.0, 5.0)]
     assert isinstance(clock, Chart)
@@ -234,7 +238,11 @@ def test_an_interval_wider_than_its_value_is_said_and_not_drawn() -> None:
     drawn = [series for chart in charts(scaling) if isinstance(chart, Chart) for series in chart.series]
     assert drawn
     assert not any(series.high for series in drawn)
-    assert any("its line has none" in block.text for block in scaling.blocks if isinstance(block, Paragraph))
+    assert any(
+        "wider than the value itself are not drawn" in block.text
+        for block in scaling.blocks
+        if isinstance(block, Paragraph)
+    )
     text = render_markdown(document)
     assert "One efficiency is uncertain by more than the value itself" in " ".join(document.verdict)
     assert "\\> 100 %" in text
@@ -243,43 +251,40 @@ def test_an_interval_wider_than_its_value_is_said_and_not_drawn() -> None:
 
 def test_a_long_table_is_cut_on_paper_and_says_so() -> None:
     text = render_markdown(build_document(many_cells()))
-    assert "The first 300 of 320 rows" in text
+    assert "Showing the first 300 of 320 rows" in text
 
 
-@BROWSER
-def test_a_long_table_is_filtered_sorted_and_turned_in_the_browser(tmp_path: Path) -> None:
+def test_a_long_table_is_filtered_sorted_and_turned_in_the_browser(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(render_html(build_document(many_cells())))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        page = browser.new_page()
-        said: list[str] = []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto(path.as_uri())
-        section = page.locator("section[aria-labelledby=cells]")
-        shown = section.locator("table.searchable tbody tr")
-        count = section.get_by_role("status").first
-        assert shown.count() == 100
+    page = browser.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(path.as_uri())
+    section = page.locator("section[aria-labelledby=cells]")
+    shown = section.locator("table.searchable tbody tr")
+    count = section.get_by_role("status").first
+    assert shown.count() == 100
 
-        section.get_by_role("button", name="Next rows").click()
-        assert section.get_by_text("rows 101 to 200").is_visible()
-        section.get_by_role("button", name="Next rows").click()
-        section.get_by_role("button", name="Next rows").click()
-        assert section.get_by_text("rows 301 to 320").is_visible()
-        assert shown.count() == 20
-        assert section.get_by_role("button", name="Next rows").is_disabled()
+    section.get_by_role("button", name="Next rows").click()
+    assert section.get_by_text("rows 101 to 200").is_visible()
+    section.get_by_role("button", name="Next rows").click()
+    section.get_by_role("button", name="Next rows").click()
+    assert section.get_by_text("rows 301 to 320").is_visible()
+    assert shown.count() == 20
+    assert section.get_by_role("button", name="Next rows").is_disabled()
 
-        section.get_by_label("Filter").fill("state:oom")
-        assert count.inner_text() == "6 of 320 rows"
-        assert set(section.locator("tbody td:nth-child(5)").all_inner_texts()) == {"oom"}
-        section.get_by_label("Filter").fill("model:resnet50 batch:1 bf16")
-        assert count.inner_text() == "4 of 320 rows", "1 and not 10: a number is asked for as a whole"
+    section.get_by_label("Filter").fill("state:oom")
+    assert count.inner_text() == "6 of 320 rows"
+    assert set(section.locator("tbody td:nth-child(5)").all_inner_texts()) == {"oom"}
+    section.get_by_label("Filter").fill("model:resnet50 batch:1 bf16")
+    assert count.inner_text() == "4 of 320 rows", "1 and not 10: a number is asked for as a whole"
 
-        section.get_by_label("Filter").fill("")
-        section.get_by_role("button", name="samples/s").click()
-        rates = [float(text) for text in section.locator("tbody td:nth-child(6)").all_inner_texts()]
-        assert rates == sorted(rates)
-        assert rates[0] == pytest.approx(2.0)
-        assert said == []
-        browser.close()
+    section.get_by_label("Filter").fill("")
+    section.get_by_role("button", name="samples/s").click()
+    rates = [float(text) for text in section.locator("tbody td:nth-child(6)").all_inner_texts()]
+    assert rates == sorted(rates)
+    assert rates[0] == pytest.approx(2.0)
+    assert said == []
+    page.close()

@@ -14,9 +14,9 @@ import pytest
 
 from tests.traces.builders import BASE_NS, host, kernel, kineto, step
 from torchscale.errors import TraceError
-from torchscale.schema.span import CopyKind, RankTrace, SpanKind
-from torchscale.traces import kineto as reader
-from torchscale.traces.kineto import read_kineto
+from torchscale.schema.profiles.span import RankTrace, SpanCopyKind, SpanKind
+from torchscale.traces.kineto import stream
+from torchscale.traces.kineto.reader import read_kineto
 from torchscale.traces.recordings import find_recordings, read_recordings
 
 NASTY = 'void f<{lambda(int)#1}>(x)::{"a"}, {"ph": "X"},{'
@@ -57,7 +57,7 @@ def test_what_it_tells() -> None:
     assert set((trace.spans.end - trace.spans.start)[compute].tolist()) == {5125}
     assert trace.spans.of(SpanKind.LAUNCH).sum() == 60
     assert trace.spans.of(SpanKind.READBACK).sum() == 1
-    assert CopyKind.HOST_TO_DEVICE_PAGEABLE in trace.spans.detail.tolist()
+    assert SpanCopyKind.HOST_TO_DEVICE_PAGEABLE in trace.spans.detail.tolist()
     one = trace.collectives
     assert (len(one), one.ops[one.op[0]], one.payload_bytes[0], one.sequence[0]) == (1, "all_reduce", 2000, 17)
     assert one.start[0] == BASE_NS + 700_000
@@ -67,7 +67,7 @@ def test_what_it_tells() -> None:
 @pytest.mark.parametrize("piece", [300, 400, 777, 4096])
 def test_pieces_make_the_same_as_the_whole(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read(kineto(events()))
-    monkeypatch.setattr(reader, "_PIECE_BYTES", piece)
+    monkeypatch.setattr(stream, "_PIECE_BYTES", piece)
     cut = read(kineto(events()))
     assert cut.names == whole.names
     for column in ("start", "end", "kind", "name", "lane", "link", "detail"):

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from tests.traces.builders import NSYS_2022, NSYS_2026, PID_UNIT, SHARED, NsysExport, two_ranks
-from torchscale.analysis.stalls import analyse
+from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.errors import OutputError, TraceError
-from torchscale.schema.span import CopyKind, SpanKind
-from torchscale.traces.nsys import read_nsys, strip_environment
+from torchscale.schema.profiles.span import SpanCopyKind, SpanKind
+from torchscale.traces.nsys.reader import read_nsys
+from torchscale.traces.nsys.strip import strip_environment
 from torchscale.traces.recordings import read_recordings
 
 PLANTED = "hf_planted_token_value"
@@ -44,13 +45,13 @@ def test_ranks_kernels_and_waits(tables: Mapping[str, str], shuffle: bool, tmp_p
     steps = 24 if "NVTX_EVENTS" in tables else 0
     assert [len(rank.steps) for rank in ranks] == [steps, steps]
 
-    analysis = analyse(read_recordings([path]))
+    analysis = analyze_trace(read_recordings([path]))
     first, second = analysis.per_rank
     counted = 23 if steps else 24  # the first step is left out
     assert first.sync_stall_seconds == pytest.approx(counted * 10e-6)
     assert second.sync_stall_seconds == 0
     assert (first.transfer_seconds, second.transfer_seconds) == pytest.approx((counted * 20e-6,) * 2)
-    assert second.charge_percent == 100
+    assert second.blame_percent == 100
     if steps:
         assert analysis.sync_stall_percent == pytest.approx(10 / 400 * 100)
         straggler = next(finding for finding in analysis.findings if finding.kind.value == "straggler")
@@ -79,7 +80,7 @@ def test_times_become_utc_unless_they_are_already(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("absent", ["CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"])
 def test_an_absent_table_is_not_measured_and_never_zero(absent: str, tmp_path: Path) -> None:
-    analysis = analyse(read_recordings([two_ranks().write(tmp_path / "run.sqlite", without=[absent])]))
+    analysis = analyze_trace(read_recordings([two_ranks().write(tmp_path / "run.sqlite", without=[absent])]))
     if absent == "CUPTI_ACTIVITY_KIND_RUNTIME":
         assert analysis.per_rank[0].idle.host_bound_seconds is None
         assert any(item.kind.value == "host_bound" for item in analysis.abstentions)
@@ -93,7 +94,7 @@ def test_several_ranks_without_nccl_are_an_error_or_no_figure(tmp_path: Path) ->
     for pid in (1, 2):
         for number in range(5):
             export.kernel(pid, "gemm", number * 100, number * 100 + 50)
-    analysis = analyse(read_recordings([export.write(tmp_path / "run.sqlite")]))
+    analysis = analyze_trace(read_recordings([export.write(tmp_path / "run.sqlite")]))
     assert analysis.sync_stall_percent is None
     assert analysis.per_rank[0].overlap is None
 
@@ -108,10 +109,10 @@ def test_copies_say_what_memory_they_use(tmp_path: Path) -> None:
         )  # fmt: skip
     spans = read_nsys(export.write(tmp_path / "run.sqlite"))[0][0].spans
     assert spans.detail[spans.of(SpanKind.COPY)].tolist() == [
-        CopyKind.HOST_TO_DEVICE_PAGEABLE,
-        CopyKind.HOST_TO_DEVICE,
-        CopyKind.DEVICE_TO_HOST_PAGEABLE,
-        CopyKind.OTHER,
+        SpanCopyKind.HOST_TO_DEVICE_PAGEABLE,
+        SpanCopyKind.HOST_TO_DEVICE,
+        SpanCopyKind.DEVICE_TO_HOST_PAGEABLE,
+        SpanCopyKind.OTHER,
     ]
 
 
@@ -149,7 +150,7 @@ def test_the_recorded_environment_reaches_nothing_and_can_be_stripped(tmp_path: 
     export.add("TARGET_INFO_SYSTEM_ENV", name="Env", devStateName="x", value=f"HF_TOKEN={PLANTED}")
     path = export.write(tmp_path / "run.sqlite")
     trace = read_recordings([path])
-    assert PLANTED not in analyse(trace).model_dump_json()
+    assert PLANTED not in analyze_trace(trace).model_dump_json()
     assert not any(PLANTED in name for rank in trace.ranks for name in rank.names)
 
     copy = tmp_path / "copy.sqlite"
@@ -166,17 +167,17 @@ def test_the_recorded_environment_reaches_nothing_and_can_be_stripped(tmp_path: 
 
 @pytest.mark.skipif(not (SHARED / "data" / "nsys").is_dir(), reason="the recorded exports are not here")
 def test_a_real_export_of_two_h100(tmp_path: Path) -> None:
-    analysis = analyse(read_recordings([SHARED / "data" / "nsys" / "h100_2rank_pipeline_2026.sqlite"]))
+    analysis = analyze_trace(read_recordings([SHARED / "data" / "nsys" / "h100_2rank_pipeline_2026.sqlite"]))
     first, second = analysis.per_rank
     assert (analysis.world_size, analysis.collectives[0].op, analysis.collectives[0].count) == (2, "send_recv", 33)
     assert first.sync_stall_seconds == pytest.approx(10.90e-3, rel=1e-3)
     assert second.sync_stall_seconds == pytest.approx(2.48e-3, rel=1e-2)
     assert first.transfer_seconds == pytest.approx(6.27e-3, rel=1e-2)
     assert second.transfer_seconds == pytest.approx(5.75e-3, rel=1e-2)
-    assert second.charge_percent == pytest.approx(81.5, abs=0.1)
+    assert second.blame_percent == pytest.approx(81.5, abs=0.1)
     assert second.arrives_late_seconds > first.arrives_late_seconds  # type: ignore[operator]
     assert all(finding.rank is None for finding in analysis.findings)
-    single = analyse(read_recordings([SHARED / "data" / "nsys" / "1gpu_2026.sqlite"]))
+    single = analyze_trace(read_recordings([SHARED / "data" / "nsys" / "1gpu_2026.sqlite"]))
     assert single.sync_stall_percent is None
 
 
@@ -187,7 +188,7 @@ def test_an_export_that_does_not_tell_the_memory_of_copies_makes_its_rule_abstai
             "CUPTI_ACTIVITY_KIND_MEMCPY",
             start=0, end=5, streamId=7, correlationId=0, globalPid=pid * PID_UNIT, bytes=4, copyKind=1,
         )  # fmt: skip
-    analysis = analyse(read_recordings([export.write(tmp_path / "run.sqlite")]))
+    analysis = analyze_trace(read_recordings([export.write(tmp_path / "run.sqlite")]))
     abstained = {item.kind.value: item.reason for item in analysis.abstentions}
     assert "the memory that copies go from and to" in abstained["pageable_copies"]
     assert "values read back" in abstained["host_sync"]  # nsys knows no operators

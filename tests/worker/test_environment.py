@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchscale.schema.environment import REDACTED, Environment
+from torchscale.schema.node.environment import REDACTED, Environment
 from torchscale.worker.environment import collect_environment
 
 

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.factories import cells, launch_record
-from torchscale.analysis.hardware import hardware_figures
-from torchscale.schema.hardware import CopySample, HardwareCell, HardwareRank, MatmulSample
-from torchscale.schema.task import LaunchTask
+from torchscale.analysis.machine.hardware import hardware_figures
+from torchscale.schema.cells.hardware import CopySample, HardwareCell, HardwareRank, HardwareResult, MatmulSample
+from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.hardware import measure_disk, measure_hardware
-from torchscale.worker.outbox import Outbox
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
+from torchscale.worker.rank_files import RankFiles
 
 
 def measured(directory: Path, **changes: Any) -> HardwareRank:
@@ -29,7 +28,7 @@ def measured(directory: Path, **changes: Any) -> HardwareRank:
     task = LaunchTask(
         cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=10
     )
-    return measure_hardware(task, cell, Ranks(0, 0, 1, torch.device("cpu"), None), Outbox(directory, 0))
+    return measure_hardware(task, cell, Ranks(0, 0, 1, torch.device("cpu"), None), RankFiles(directory, 0))
 
 
 def test_products_of_every_shape_and_copies(tmp_path: Path) -> None:
@@ -77,8 +76,7 @@ def test_rates_by_hand(tmp_path: Path) -> None:
         base = measured(tmp_path, matmul_sizes=(8,), matmul_dtypes=("fp32",))
         return base.model_copy(update={"rank": number, "matmuls": products, "copies": copies})
 
-    record = launch_record(cells(gpu_counts=[1])[0]).model_copy(update={"hardware": (rank(0, 1.0), rank(1, 2.0))})
-    figures = hardware_figures([record])
+    figures = hardware_figures([HardwareResult(ranks=(rank(0, 1.0), rank(1, 2.0)))])
     (rates,) = figures.matmuls
     # 16 MFLOP in 4 and 8 µs: 4 and 2 TFLOP/s; the smaller shape 2 MFLOP in a median of 2 and 4 µs.
     assert rates.peak == pytest.approx(3e12)

@@ -18,7 +18,7 @@ from torchscale.worker.measure import host
 from torchscale.worker.measure.clock import CudaEventClock, CudaSyncClock, HostClock, make_clock
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, usable_cpus
 from torchscale.worker.measure.parameters import Comparison, compare_parameters, fingerprint
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
 from torchscale.worker.trainer import Trainer
 
 ALONE = Ranks(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"), backend=None)
@@ -81,7 +81,7 @@ def test_own_processor_time_against_known_work() -> None:
         pass
     time.sleep(0.1)
     load = meter.read()
-    assert 0.2 <= load.own_seconds < 0.3
+    assert 0.2 <= load.process_seconds < 0.3
     assert load.wall_seconds >= 0.3
     assert load.busy_seconds >= 0.1
     assert load.cores == len(os.sched_getaffinity(0))
@@ -120,7 +120,7 @@ def test_fingerprints_of_other_dtypes_and_of_nan(dtype: torch.dtype) -> None:
 def test_a_single_rank_agrees_with_itself() -> None:
     assert compare_parameters(nn.Linear(2, 2), ALONE) == Comparison(0, None)
     assert compare_parameters(nn.Linear(2, 2), ALONE).equal is None
-    assert ALONE.agree(3.0) == 3.0
+    assert ALONE.broadcast_scalar(3.0) == 3.0
     assert fingerprint(nn.ReLU()) == {}
 
 
@@ -146,7 +146,7 @@ def test_processor_time_of_others_is_busy_but_not_own() -> None:
     spin = f"import os, time; os.sched_setaffinity(0, [{cpu}]); end = time.time() + 1.0\nwhile time.time() < end: pass"
     subprocess.run([sys.executable, "-c", spin], check=True)
     load = meter.read()
-    assert load.own_seconds < 0.3
+    assert load.process_seconds < 0.3
     assert load.busy_seconds >= 0.3
     assert load.busy_seconds <= load.wall_seconds + 0.1
 
@@ -216,8 +216,8 @@ def test_what_loader_processes_take_is_the_ranks_own() -> None:
         while psutil.Process(child.pid).cpu_times().user < 0.5 and time.monotonic() < deadline:
             time.sleep(0.05)
         load = meter.read()
-        assert load.own_seconds - (time.process_time() - before) > 0.2
+        assert load.process_seconds - (time.process_time() - before) > 0.2
     finally:
         child.kill()
         child.wait()
-    assert meter.read().own_seconds >= 0  # it is gone, and is not taken off again
+    assert meter.read().process_seconds >= 0  # it is gone, and is not taken off again

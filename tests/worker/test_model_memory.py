@@ -9,13 +9,13 @@ from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from tests.factories import cells
-from torchscale.schema.memory import MemoryCell, MemoryRank
-from torchscale.schema.task import LaunchTask
+from torchscale.schema.cells.memory import MemoryCell, MemoryRank
+from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker import predicted_memory
 from torchscale.worker.model_memory import LimitExceededError, SavedTensors, measure_memory, tensor_bytes
-from torchscale.worker.outbox import Outbox
 from torchscale.worker.predicted_memory import predict_memory
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
+from torchscale.worker.rank_files import RankFiles
 
 ONE = Ranks(0, 0, 1, torch.device("cpu"), None)
 
@@ -26,7 +26,7 @@ def memory_of(directory: Path, limit: int | None = None, **content: Any) -> Memo
     task = LaunchTask(
         cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=10
     )
-    return measure_memory(task, cell, ONE, Outbox(directory, 0))
+    return measure_memory(task, cell, ONE, RankFiles(directory, 0))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchscale.schema.config import Precision
+from torchscale.config.choices import Precision
 from torchscale.worker.precision import PrecisionPolicy
 
 CPU = torch.device("cpu")

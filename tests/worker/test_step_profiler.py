@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from torch.profiler import profile
 
-from torchscale.schema.record_request import RecordRequest, Target, Tool
+from torchscale.config.choices import ProfileTarget, Tool
+from torchscale.schema.profiles.request import RecordRequest
 from torchscale.worker import step_profiler
 from torchscale.worker.step_profiler import StepProfiler
 
@@ -32,7 +33,7 @@ def test_it_listens_for_collections_only_while_the_profiler_runs(
 
     monkeypatch.setattr(step_profiler, "profile", Watched)
     request = RecordRequest(
-        tool=Tool.KINETO, target=Target.KERNELS, directory=str(tmp_path), seconds=60, max_steps=2, skip_steps=1
+        tool=Tool.KINETO, target=ProfileTarget.KERNELS, directory=str(tmp_path), seconds=60, max_steps=2, skip_steps=1
     )
     profiler = StepProfiler(request, 0, 1)
     profiler.step()
@@ -57,7 +58,7 @@ def test_a_profiler_that_cannot_start_leaves_nothing_listening(tmp_path: Path, m
     before = len(gc.callbacks)
     monkeypatch.setattr(step_profiler, "profile", Broken)
     request = RecordRequest(
-        tool=Tool.KINETO, target=Target.KERNELS, directory=str(tmp_path), seconds=60, max_steps=2, skip_steps=1
+        tool=Tool.KINETO, target=ProfileTarget.KERNELS, directory=str(tmp_path), seconds=60, max_steps=2, skip_steps=1
     )
     profiler = StepProfiler(request, 0, 1)
     with pytest.raises(RuntimeError, match="no profiler here"):

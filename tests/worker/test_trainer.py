@@ -8,12 +8,12 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.factories import cells
-from torchscale.schema.cell import Cell
-from torchscale.schema.record import FailureKind
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.failure import FailureKind
 from torchscale.worker.failure import describe_failure
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import Workload, loss_of
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
 from torchscale.worker.trainer import Trainer
 
 TINY_GPT2 = {
@@ -33,7 +33,7 @@ def rank(number: int = 0) -> Ranks:
     return Ranks(rank=number, local_rank=number, world_size=1, device=torch.device("cpu"), backend=None)
 
 
-def cell(**content: Any) -> Cell:
+def cell(**content: Any) -> TrainingCell:
     return cells(**{"models": "tiny-gpt2", "batch_sizes": 2, "gpu_counts": 1, **content})[0]
 
 

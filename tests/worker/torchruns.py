@@ -6,22 +6,22 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.factories import cells
-from torchscale.schema.cell import Cell
-from torchscale.schema.task import LaunchTask
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.task import LaunchTask
 
 STEPS = 10
 
 _SCRIPT = """
 import gc, json, os, sys
 import torch
-from torchscale.schema.task import LaunchTask
+from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.measure.parameters import compare_parameters, fingerprint
-from torchscale.worker.ranks import joined_ranks
+from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.trainer import Trainer
 
 torch.set_num_threads(1)
@@ -34,7 +34,7 @@ for number, content in enumerate(json.load(open(sys.argv[1]))):
         before = fingerprint(trainer.module)
         samples = trainer.run_batch(int(sys.argv[3])).samples
         losses = torch.tensor([sample.loss for sample in samples], dtype=torch.float64)
-        window = trainer.run_alone(1) if ranks.world_size > 1 else None
+        window = trainer.run_unsynchronized(1) if ranks.world_size > 1 else None
         mine = {
             "changed": before != fingerprint(trainer.module),
             "signals": [name for name, there in {
@@ -43,7 +43,7 @@ for number, content in enumerate(json.load(open(sys.argv[1]))):
                 "buckets": bool(trainer.bucket_bytes),
                 "bubble": samples[-1].bubble is not None,
             }.items() if there],
-            "phases": [[s.data_wait + s.own + (s.sync or 0) + (s.bubble or 0), s.seconds] for s in samples],
+            "phases": [[s.data_wait + s.compute + (s.sync or 0) + (s.bubble or 0), s.seconds] for s in samples],
             "bubble": [s.bubble for s in samples],
         }
         result = {
@@ -51,7 +51,7 @@ for number, content in enumerate(json.load(open(sys.argv[1]))):
             "differing": compare_parameters(trainer.module, ranks).differing,
             "ranks": ranks.gather_objects(mine),
         }
-        ranks.align()
+        ranks.barrier()
         trainer.close()
         del trainer
         gc.collect()
@@ -62,7 +62,7 @@ os._exit(0)
 """
 
 
-def cell(world_size: int, strategy: object = "none", **content: Any) -> Cell:
+def cell(world_size: int, strategy: object = "none", **content: Any) -> TrainingCell:
     """One cell of a small model whose global batch is 8; keys as in a config."""
     training = {"learning_rate": 0.01, "optimizer": "sgd", **content.pop("training", {})}
     settings = {
@@ -75,8 +75,11 @@ def cell(world_size: int, strategy: object = "none", **content: Any) -> Cell:
     return cells(**settings, training=training, parallel={"strategy": strategy})[0]
 
 
-def run_trainers(directory: Path, found: Sequence[Cell], steps: int = STEPS) -> list[dict[str, Any]]:
-    """What each cell's trainer gave over its first ``steps`` steps, on as many ranks as the cells ask for."""
+def run_trainers(
+    directory: Path, found: Sequence[TrainingCell], steps: int = STEPS, variables: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """What each cell's trainer gave over its first ``steps`` steps, on as many ranks as the cells ask for, in an
+    environment with these variables."""
     (world_size,) = {one.world_size for one in found}
     (directory / "script.py").write_text(_SCRIPT)
     tasks = [
@@ -84,15 +87,18 @@ def run_trainers(directory: Path, found: Sequence[Cell], steps: int = STEPS) -> 
         for one in found
     ]
     (directory / "tasks.json").write_text(json.dumps([task.model_dump(mode="json") for task in tasks]))
-    local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}"]
+    local = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}"]
     arguments = [str(directory / name) for name in ("script.py", "tasks.json", "found.json")]
+    env = {**os.environ, "PYTHONPATH": str(directory), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    if world_size == 1:  # needs no process group, and no torchrun to start it
+        local, env = [], {**env, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *local, *arguments, str(steps)],
+        [sys.executable, *local, *arguments, str(steps)],
         capture_output=True,
         text=True,
         timeout=280,
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(directory), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+        env={**env, **(variables or {})},
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

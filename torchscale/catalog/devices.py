@@ -1,4 +1,4 @@
-"""Devices: documented dense peaks and memory bandwidth, by the name that the driver gives."""
+"""Devices: documented dense peak rates and memory bandwidth, found by the driver's device name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class DeviceFacts:
     """A device as its maker documents it.
 
     Attributes:
-        title: As people call it.
+        title: Common name.
         peak_flops: Dense FLOP/s per dtype, without sparsity; fp32 is outside tensor cores.
-        memory_bytes_per_second: Of the device's memory.
-        source: Where the figures stand.
+        memory_bytes_per_second: Bandwidth of the device's memory.
+        source: The document that the figures are from.
     """
 
     title: str
@@ -65,13 +65,13 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
 
 
 DEVICES: tuple[DeviceFacts, ...] = tuple(facts for _, facts in _ALL)
-"""Every known device."""
+"""Every device of the catalogue."""
 
 
 def find_device(name: str) -> DeviceFacts | None:
-    """The device that the driver calls so; ``None`` for one that is not in the catalogue (then there is no peak)."""
+    """The device with the driver's name ``name``; ``None`` if it is not in the catalogue (it then has no peak rate)."""
     words = set(name.replace("-", " ").replace("_", " ").split())
-    for wanted, facts in _ALL:
-        if all(word in words for word in wanted):
+    for required, facts in _ALL:
+        if all(word in words for word in required):
             return facts
     return None

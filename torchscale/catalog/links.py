@@ -1,4 +1,4 @@
-"""Links between devices: what they carry per device and direction, as their makers document them."""
+"""Links between devices: documented bandwidth per device and direction."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ class Link:
     """A link between devices.
 
     Attributes:
-        name: As configs write it.
-        title: As people call it.
+        name: Name in configs.
+        title: Common name.
         bytes_per_second: Per device and direction, before any protocol's overhead.
-        expected_share: Of it, what large messages reach where all is well: our threshold, not the maker's.
+        expected_share: Share of it that large messages should reach; a link below it is reported as slow. Our
+        threshold, not the maker's: lowest for PCIe, which ranks share and NCCL crosses twice without P2P, highest for
+            networks, whose large messages have little overhead.
     """
 
     name: str
@@ -47,14 +49,15 @@ _ALL = (
 )
 
 LINKS: Mapping[str, Link] = MappingProxyType({link.name: link for link in _ALL})
-"""Every known link by name."""
+"""Every link of the catalogue by name."""
 
 _NVLINK_BANDWIDTH = 25 * _GB
 _NVLINK5_BANDWIDTH = 50 * _GB
 
 
 def nvlink_bytes_per_second(links: int, capability: str | None) -> float | None:
-    """Per device and direction, of so many NVLinks that are up; ``None`` where the generation is not known.
+    """Bytes per second per device and direction of ``links`` active NVLinks of a GPU with this compute capability;
+    ``None`` where the generation is unknown.
 
     NVLink 2 to 4 carry 25 GB/s per link and direction, NVLink 5 (compute capability 10) 50.
     """

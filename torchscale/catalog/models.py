@@ -1,8 +1,8 @@
-"""The models that torchscale knows by name: facts without torch.
+"""The model catalogue: facts on models by name, without torch.
 
 Parameter counts are of the module that is trained (with its head), FLOPs of one sample's forward pass with the default
-options, a multiply-add being two. Both are counted on the built module by ``tests/worker/test_catalog_facts.py`` and
-compared there with published figures.
+options, a multiply-add being two. Both are counted on the built module by
+``tests/worker/models/test_catalog_facts.py`` and compared there with published figures.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class InputKind(str, Enum):
 
 
 OptionValue = int | float | bool | str
-"""What a model option may be in a config."""
+"""Types of a model option in a config."""
 
 OPTION_ALIASES: Mapping[str, str] = MappingProxyType({"seq_len": "sequence_length"})
 """Other names of options, as users may write them."""
 
 TENSOR, SEQUENCE, PIPELINE = "tensor", "sequence", "pipeline"
-"""Ways in which a model may be split."""
+"""Ways in which a model can be split."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class ModelFacts:
     """One model.
 
     Attributes:
-        name: As written in ``models:``.
-        title: As people write it.
+        name: Name in ``models:`` of a config.
+        title: Common name.
         family: The file in ``torchscale.worker.models`` that builds it.
-        parameters: Trainable parameters with the default options; ``None`` where only building it tells.
-        forward_flops: Of one sample with the default options; ``None`` where only building it tells.
-        input_kind: What one sample is; ``None`` where only building it tells.
+        parameters: Trainable parameters with the default options; ``None`` where it is known only once built.
+        forward_flops: FLOPs of one sample with the default options; ``None`` where it is known only once built.
+        input_kind: What one sample is; ``None`` where it is known only once built.
         options: Option name → default; ``image_size`` in pixels, ``sequence_length`` in tokens.
-        splits: Ways in which it knows to be split.
-        heads: That tensor parallelism deals out, where no option says so.
+        splits: Ways in which it can be split.
+        heads: Number of heads that tensor parallelism splits, where no option sets it.
     """
 
     name: str
@@ -58,7 +58,7 @@ class ModelFacts:
 
 
 def _image(name: str, title: str, family: str, counts: tuple[int, int], *shape: int) -> ModelFacts:
-    """``shape``: image_size, num_classes."""
+    """Facts on an image classifier; ``shape`` is image_size, num_classes."""
     size, classes = shape
     options = MappingProxyType({"image_size": size, "num_classes": classes})
     return ModelFacts(name, title, family, *counts, InputKind.IMAGE, options)

@@ -1,4 +1,4 @@
-"""What ``torchscale init`` suggests for common machines: a matrix that is worth a first evening."""
+"""Configs that ``torchscale init`` suggests for common machines: small enough to run in an evening."""
 
 from __future__ import annotations
 

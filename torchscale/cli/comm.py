@@ -1,4 +1,4 @@
-"""``torchscale comm``: collectives over a range of sizes, as nccl-tests does it, on whatever backend is there."""
+"""``torchscale comm``: collectives over a range of sizes, as nccl-tests measures them, on the available backend."""
 
 from __future__ import annotations
 
@@ -6,23 +6,9 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.machine_cells import (
-    CountOption,
-    DeviceOption,
-    JsonOption,
-    OutputOption,
-    default_folder,
-    exit_code,
-    experiment_of,
-    listed,
-    look,
-    measure,
-    of_plan,
-    override,
-    planned,
-    show,
-)
-from torchscale.errors import ExitCode
+from torchscale.cli.options import CountOption, DeviceOption, JsonOption, OutputOption, config_values, known_options
+from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.parsing import listed
 
 Several = list[str] | None
 
@@ -45,13 +31,13 @@ def comm(
     dtypes: Annotated[
         Several, typer.Option("--dtype", "-d", help="fp64, fp32, fp16, bf16, int64, int32, uint8. Default: fp32")
     ] = None,
-    iterations: Annotated[int, typer.Option("--iters", min=1, help="Calls of a timed loop.")] = 20,
+    iterations: Annotated[int, typer.Option("--iters", min=1, help="Calls in a timed loop.")] = 20,
     warmup: Annotated[int, typer.Option("--warmup", "-w", min=1, help="Calls before it.")] = 5,
     algorithms: Annotated[
-        Several, typer.Option("--algo", help="Ring, Tree, NVLS …: each is measured by itself (NCCL).")
+        Several, typer.Option("--algo", help="Ring, Tree, NVLS …: each is measured separately (NCCL).")
     ] = None,
     protocols: Annotated[
-        Several, typer.Option("--proto", help="LL, LL128, Simple: each is measured by itself (NCCL).")
+        Several, typer.Option("--proto", help="LL, LL128, Simple: each is measured separately (NCCL).")
     ] = None,
     link: Annotated[
         str | None, typer.Option("--link", help="What connects the devices, where it is not detected: nvlink4 …")
@@ -64,12 +50,12 @@ def comm(
     """Measure collectives: time, algorithm and bus bandwidth over sizes, every element of every result checked.
 
     Sizes double from the smallest to the largest. Times are means over ranks of one timed loop, as in nccl-tests; p95
-    is of as many calls timed one by one, the slowest rank of each; spread is by how much the slowest rank's mean
-    exceeds the fastest's.
+    is over the same number of calls timed one by one, the slowest rank of each; spread is how much the slowest rank's
+    mean exceeds the fastest's.
 
-    Into the folder of a benchmark ([bold]-o results/demo[/bold]) the sweep joins its report.
+    With [bold]-o results/demo[/bold] the sweep joins the folder and the report of a benchmark.
 
-    Exit codes: 0 all well; 1 a result was wrong, a launch failed or the link falls short of what it should carry; 2
+    Exit codes: 0 all well; 1 a result was wrong, a launch failed or the link is slower than its specification; 2
     wrong input; 3 fewer than two devices.
 
     [bold]Examples[/bold]
@@ -80,32 +66,32 @@ def comm(
 
     [cyan]torchscale comm --op all_reduce --algo Ring,Tree,NVLS --proto Simple[/cyan]
     """
-    asked = experiment_of(
-        context,
-        "comm",
-        [
-            "--measure=[collectives]",
-            *override("collectives.operations", listed(operations or [])),
-            *override("collectives.min_bytes", min_bytes),
-            *override("collectives.max_bytes", max_bytes),
-            *override("collectives.dtypes", listed(dtypes or [])),
-            *override("collectives.iterations", iterations),
-            *override("collectives.warmup", warmup),
-            *override("collectives.algorithms", listed(algorithms or [])),
-            *override("collectives.protocols", listed(protocols or [])),
-            *override("hardware.link", link),
-            *override("gpu_counts", [gpus] if gpus else None),
-            *override("device", device),
-        ],
-    )
-    machine = look()
-    path = output_dir or default_folder("comm")
-    experiment, plan = planned(asked, machine, path)
-    summary, stop = measure(experiment, plan, machine, path)
-    found = [one for one in of_plan(summary.collectives, plan) if not one.cell.logs_choices]
-    from torchscale.report.ceiling_console import print_collectives  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
+    from torchscale.report.terminal.machine import print_collectives  # noqa: PLC0415
+    from torchscale.run.machine import measure_collectives  # noqa: PLC0415
 
-    show(found, path, print_collectives, as_json=as_json)
-    short = any(one.verdict is not None and one.verdict.fits is False for one in found)
-    code = exit_code(of_plan(summary.collectives, plan), stop)
-    raise typer.Exit(ExitCode.FAILED if short and code is ExitCode.OK else code)
+    values = config_values(
+        {"measure": ["collectives"]},
+        {
+            "--op": ("collectives.operations", listed(operations)),
+            "--min-bytes": ("collectives.min_bytes", min_bytes),
+            "--max-bytes": ("collectives.max_bytes", max_bytes),
+            "--dtype": ("collectives.dtypes", listed(dtypes)),
+            "--iters": ("collectives.iterations", iterations),
+            "--warmup": ("collectives.warmup", warmup),
+            "--algo": ("collectives.algorithms", listed(algorithms)),
+            "--proto": ("collectives.protocols", listed(protocols)),
+            "--link": ("hardware.link", link),
+            "--gpus": ("gpu_counts", None if gpus is None else [gpus]),
+            "--device": ("device", device),
+        },
+    )
+    experiment = load_from_options("comm", values, context.args, known_options=known_options(context))
+    outcome = measure_collectives(experiment, output_dir=output_dir, observer=TERMINAL)
+    if as_json:
+        typer.echo(ceilings_json(outcome.shown))
+    else:
+        print_collectives(outcome.shown, result_console())
+        TERMINAL.results(outcome.directory)
+    raise typer.Exit(outcome.exit_code)

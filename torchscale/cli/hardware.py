@@ -1,4 +1,4 @@
-"""``torchscale hardware``: the ceilings of devices."""
+"""``torchscale hardware``: peak rates of devices."""
 
 from __future__ import annotations
 
@@ -7,22 +7,9 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.machine_cells import (
-    CountOption,
-    DeviceOption,
-    JsonOption,
-    OutputOption,
-    default_folder,
-    exit_code,
-    experiment_of,
-    listed,
-    look,
-    measure,
-    of_plan,
-    override,
-    planned,
-    show,
-)
+from torchscale.cli.options import CountOption, DeviceOption, JsonOption, OutputOption, config_values, known_options
+from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.parsing import integers, listed
 
 
 def hardware(
@@ -44,10 +31,10 @@ def hardware(
     output_dir: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the ceilings: matrix products per dtype, memory, copies between host and devices, a disk.
+    """Measure peak rates: matmul per dtype, memory and copy bandwidth between host and devices, disk.
 
-    Matrices hold random numbers: zeros would take less power and run faster. Every device measures at the same time, so
-    that a slow one and a shared bus are seen. These ceilings make the roofline that training cells are held against.
+    Matrices hold random numbers: zeros would take less power and run faster. All devices measure at the same time, so
+    that a slow device or a shared bus shows. The rates are the roofline of the training cells.
 
     Exit codes: 0 all well; 1 a launch failed; 2 wrong input; 3 this machine cannot.
 
@@ -59,25 +46,27 @@ def hardware(
 
     [cyan]torchscale hardware --disk /scratch -o results/demo[/cyan]
     """
-    asked = experiment_of(
-        context,
-        "hardware",
-        [
-            "--measure=[hardware]",
-            *override("hardware.matmul_dtypes", listed(dtypes or [])),
-            *override("hardware.matmul_sizes", listed(sizes or [])),
-            *override("hardware.seconds", float(seconds)),
-            *override("hardware.disk_path", None if disk is None else f"'{disk}'"),
-            *override("gpu_counts", [gpus] if gpus else None),
-            *override("device", device),
-        ],
-    )
-    machine = look()
-    path = output_dir or default_folder("hardware")
-    experiment, plan = planned(asked, machine, path)
-    summary, stop = measure(experiment, plan, machine, path)
-    found = of_plan(summary.hardware, plan)
-    from torchscale.report.ceiling_console import print_hardware  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
+    from torchscale.report.terminal.machine import print_hardware  # noqa: PLC0415
+    from torchscale.run.machine import measure_hardware  # noqa: PLC0415
 
-    show(found, path, print_hardware, as_json=as_json)
-    raise typer.Exit(exit_code(found, stop))
+    values = config_values(
+        {"measure": ["hardware"]},
+        {
+            "--dtype": ("hardware.matmul_dtypes", listed(dtypes)),
+            "--size": ("hardware.matmul_sizes", integers("--size", sizes)),
+            "--seconds": ("hardware.seconds", seconds),
+            "--disk": ("hardware.disk_path", None if disk is None else str(disk)),
+            "--gpus": ("gpu_counts", None if gpus is None else [gpus]),
+            "--device": ("device", device),
+        },
+    )
+    experiment = load_from_options("hardware", values, context.args, known_options=known_options(context))
+    outcome = measure_hardware(experiment, output_dir=output_dir, observer=TERMINAL)
+    if as_json:
+        typer.echo(ceilings_json(outcome.cells))
+    else:
+        print_hardware(outcome.cells, result_console())
+        TERMINAL.results(outcome.directory)
+    raise typer.Exit(outcome.exit_code)

@@ -27,9 +27,11 @@ from torchscale.cli import (
     report,
     validate,
 )
+from torchscale.cli.help import join_paragraphs
+from torchscale.cli.options import CONTEXT_SETTINGS
 from torchscale.cli.output import configure_output, print_error
 from torchscale.errors import ExitCode, TorchscaleError
-from torchscale.names import __version__
+from torchscale.version import __version__
 
 app = typer.Typer(
     name="torchscale",
@@ -53,22 +55,22 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def global_options(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more: commands, paths, decisions.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only results and errors.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also show commands, paths and decisions.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only results and errors.")] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Options that every command understands."""
+    """Apply the options that every command has."""
     del version
     configure_output(verbose=verbose, quiet=quiet)
 
 
 app.command("validate")(validate.validate)
-app.command("benchmark", context_settings=benchmark.CONTEXT_SETTINGS)(benchmark.benchmark)
-app.command("comm", context_settings=benchmark.CONTEXT_SETTINGS)(comm.comm)
-app.command("hardware", context_settings=benchmark.CONTEXT_SETTINGS)(hardware.hardware)
-app.command("memory", context_settings=benchmark.CONTEXT_SETTINGS)(memory.memory)
+app.command("benchmark", context_settings=CONTEXT_SETTINGS)(benchmark.benchmark)
+app.command("comm", context_settings=CONTEXT_SETTINGS)(comm.comm)
+app.command("hardware", context_settings=CONTEXT_SETTINGS)(hardware.hardware)
+app.command("memory", context_settings=CONTEXT_SETTINGS)(memory.memory)
 app.add_typer(profile.app, name="profile")
 app.add_typer(report.app, name="report")
 app.command("compare")(compare.compare)
@@ -76,6 +78,7 @@ app.add_typer(baseline.app, name="baseline")
 app.command("init")(init.init)
 app.add_typer(config.app, name="config")
 app.command("list")(catalog.list_names)
+join_paragraphs(app)
 
 
 class _Interrupted(BaseException):
@@ -99,6 +102,6 @@ def main() -> None:
     except _Interrupted:
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output (head, less) has gone; nothing is left to say, not even at exit.
+        # The reader of our output (head, less) has closed the pipe: Python must not fail again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.FAILED)

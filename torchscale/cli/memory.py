@@ -7,31 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchscale.cli.benchmark import experiment_file, stop_on_signals
-from torchscale.cli.machine_cells import (
-    CountOption,
-    DeviceOption,
-    JsonOption,
-    OutputOption,
-    default_folder,
-    exit_code,
-    experiment_of,
-    listed,
-    look,
-    measure,
-    of_plan,
-    override,
-    planned,
-    show,
-)
-from torchscale.cli.output import note, result_console, status
-from torchscale.errors import ExitCode, MachineError, UsageError
+from torchscale.cli.options import CountOption, DeviceOption, JsonOption, OutputOption, config_values, known_options
+from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.parsing import listed
+from torchscale.errors import UsageError
 
 if TYPE_CHECKING:
-    from torchscale.plan import Plan
-    from torchscale.schema.config import Experiment
-    from torchscale.schema.machine import Machine
-    from torchscale.searching import Search, Trial
+    from torchscale.config.experiment import Experiment
 
 Several = list[str] | None
 
@@ -55,7 +37,7 @@ def memory(
     find_max_batch: Annotated[
         bool, typer.Option("--find-max-batch", help="Find the largest batch size that fits, from --batch-size up.")
     ] = False,
-    largest: Annotated[int, typer.Option("--largest", min=1, help="Nothing above this batch size is tried.")] = 65536,
+    largest: Annotated[int, typer.Option("--largest", min=1, help="No batch size above this is tried.")] = 65536,
     gpus: CountOption = 1,
     device: DeviceOption = None,
     output_dir: OutputOption = None,
@@ -63,7 +45,7 @@ def memory(
 ) -> None:
     """Measure what a step takes: parameters, gradients, optimizer states, activations, and the allocator's peak.
 
-    Beside each measured peak stands the one predicted without running (torch's memory tracker under fake tensors) with
+    Each measured peak is shown with the peak predicted without running (torch's memory tracker under fake tensors) and
     its error. Any key of a config can be given as well: [bold]--training.activation_checkpointing=full[/bold].
 
     With [bold]--find-max-batch[/bold] batch sizes double until one runs out of memory and are bisected from there,
@@ -80,101 +62,58 @@ def memory(
 
     [cyan]torchscale memory --model resnet50 --find-max-batch --device cpu --limit 4GiB[/cyan]
     """
+    from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
+
     if not models:
         raise UsageError("no --model is given", hint="see `torchscale list models`")
-    start = batch_sizes or ([1] if find_max_batch else [8])
-    asked = experiment_of(
-        context,
-        "memory",
-        [
-            "--measure=[memory]",
-            "--launch.isolation=group",
-            *override("models", [f"'{name}'" for name in listed(models)]),
-            *override("batch_sizes", start),
-            *override("training.precision", listed(precisions or [])),
-            *override("training.optimizer", listed(optimizers or [])),
-            *override("parallel.strategy", listed(strategies or [])),
-            *override("memory.limit", limit),
-            *override("gpu_counts", [gpus] if gpus else None),
-            *override("device", device),
-        ],
+    values = config_values(
+        {"measure": ["memory"], "launch.isolation": "group"},
+        {
+            "--model": ("models", listed(models)),
+            "--batch-size": ("batch_sizes", batch_sizes or ([1] if find_max_batch else [8])),
+            "--precision": ("training.precision", listed(precisions)),
+            "--optimizer": ("training.optimizer", listed(optimizers)),
+            "--strategy": ("parallel.strategy", listed(strategies)),
+            "--limit": ("memory.limit", limit),
+            "--gpus": ("gpu_counts", None if gpus is None else [gpus]),
+            "--device": ("device", device),
+        },
     )
-    machine = look()
-    path = output_dir or default_folder("memory")
-    experiment, plan = planned(asked, machine, path)
+    experiment = load_from_options("memory", values, context.args, known_options=known_options(context))
     if find_max_batch:
-        raise typer.Exit(_search(experiment, plan, machine, path, largest=largest, as_json=as_json))
-    summary, stop = measure(experiment, plan, machine, path)
-    found = of_plan(summary.memory, plan)
-    from torchscale.report.ceiling_console import print_memory  # noqa: PLC0415 - `--help` does not need it
-
-    show(found, path, print_memory, as_json=as_json)
-    raise typer.Exit(exit_code(found, stop))
+        _find_max_batch(experiment, output_dir, largest, as_json=as_json)
+    _measure(experiment, output_dir, as_json=as_json)
 
 
-def _search(
-    experiment: Experiment, plan: Plan, machine: Machine, path: Path, *, largest: int, as_json: bool
-) -> ExitCode:
-    """Find the largest batch of the plan's one setting and say it."""
-    from torchscale.launch.process import adopt_orphans  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.schema.memory import MemoryCell  # noqa: PLC0415
-    from torchscale.searching import find_max_batch, search_json  # noqa: PLC0415
-    from torchscale.store import RunFolder, locked_folder  # noqa: PLC0415
+def _measure(experiment: Experiment, output_dir: Path | None, *, as_json: bool) -> None:
+    from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.machine import print_memory  # noqa: PLC0415
+    from torchscale.run.machine import measure_memory  # noqa: PLC0415
 
-    cells = [cell for cell in plan.to_run if isinstance(cell, MemoryCell)]
-    if len(cells) > 1:
-        raise UsageError(
-            f"--find-max-batch takes one setting, not {len(cells)}", hint="give one --model, --precision, --optimizer …"
-        )
-    if plan.device == "cpu" and experiment.memory.limit is None:
-        raise MachineError(
-            "--find-max-batch on a CPU needs a --limit: a host that runs out of memory takes others with it",
-            hint="for example --limit 4GiB",
-        )
-    adopt_orphans()
-    file = experiment_file(experiment, plan, machine)
-    with locked_folder(path), stop_on_signals() as stop:
-        folder = RunFolder.join(path, file.model_copy(update={"plan": ()}))
-        with status("Trying batch sizes"):
-            search = find_max_batch(
-                experiment,
-                plan,
-                file,
-                folder,
-                stop,
-                cell=cells[0],
-                largest=largest,
-                on_progress=lambda _: None,
-                on_trial=_say_trial,
-            )
-    if stop.asked:
-        return ExitCode.INTERRUPTED
+    outcome = measure_memory(experiment, output_dir=output_dir, observer=TERMINAL)
     if as_json:
-        typer.echo(search_json(search))
+        typer.echo(ceilings_json(outcome.cells))
     else:
-        _say_found(search, cells[0].training.model, largest)
-        note(f"Results: {path}. Next: torchscale report --source {path}")
-    return ExitCode.OK if search.batch_size is not None else ExitCode.FAILED
+        print_memory(outcome.cells, result_console())
+        TERMINAL.results(outcome.directory)
+    raise typer.Exit(outcome.exit_code)
 
 
-def _say_trial(trial: Trial) -> None:
-    from torchscale.schema.record import State  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.units import format_bytes  # noqa: PLC0415
+def _find_max_batch(experiment: Experiment, output_dir: Path | None, largest: int, *, as_json: bool) -> None:
+    from torchscale.report.terminal.max_batch import print_max_batch, trial_line  # noqa: PLC0415
+    from torchscale.run import max_batch  # noqa: PLC0415 - `--help` does not need it
 
-    record = trial.record
-    fits = record.state is State.OK
-    words = f"{record.state.value}: {record.reason}"
-    if fits:
-        words = f"fits, {format_bytes(max(rank.peak_bytes for rank in record.memory))} at its peak"
-    note(f"batch {trial.cell.training.batch_size}: {words}")
-
-
-def _say_found(search: Search, model: str, largest: int) -> None:
-    console = result_console()
-    if search.batch_size is not None:
-        more = " (nothing larger was tried)" if search.batch_size == largest else ""
-        console.print(f"The largest batch of {model} that fits is {search.batch_size}{more}.", markup=False)
-    elif search.problem:
-        console.print(f"The search was cut short: {search.problem}", markup=False, soft_wrap=True)
-    else:
-        console.print(f"No batch of {model} fits.", markup=False)
+    outcome = max_batch.find_max_batch(
+        experiment,
+        output_dir=output_dir,
+        largest=largest,
+        observer=TERMINAL,
+        on_trial=lambda trial: TERMINAL.note(trial_line(trial.cell, trial.record)),
+    )
+    if as_json and not outcome.interrupted:
+        typer.echo(outcome.to_json())
+    elif not outcome.interrupted:
+        console = result_console()
+        print_max_batch(outcome.batch_size, outcome.model, console, problem=outcome.problem, largest=largest)
+        TERMINAL.results(outcome.directory)
+    raise typer.Exit(outcome.exit_code)

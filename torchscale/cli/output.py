@@ -1,18 +1,22 @@
-"""The terminal: one console for results (stdout), one for everything said along the way (stderr)."""
+"""The terminal: one console for results (stdout), one for messages and progress (stderr)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchscale.texts import printable
+from torchscale.util.text import strip_control
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
+    from torchscale.config.choices import DeviceKind
     from torchscale.errors import TorchscaleError
+    from torchscale.run.observer import Listener
 
 
 @dataclass
@@ -52,7 +56,7 @@ def _console(*, stderr: bool) -> Console:
         """Names and messages come from files and other programs: none of them may steer the terminal."""
 
         def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - as rich has it
-            return super().render_str(printable(text), **how)
+            return super().render_str(strip_control(text), **how)
 
     return PrintableConsole(stderr=stderr, highlight=False, emoji=False)
 
@@ -88,3 +92,35 @@ def status(text: str) -> Iterator[None]:
         return
     with console.status(text):
         yield
+
+
+class TerminalObserver:
+    """Shows on stderr what a command reports while it runs; ``--quiet`` and ``--verbose`` decide how much."""
+
+    def status(self, text: str) -> AbstractContextManager[None]:
+        """A spinner."""
+        return status(text)
+
+    def note(self, text: str) -> None:
+        """A line, unless ``--quiet``."""
+        note(text)
+
+    def detail(self, text: str) -> None:
+        """A line with ``--verbose``."""
+        detail(text)
+
+    def results(self, directory: Path) -> None:
+        """Where the results are, and the next command."""
+        note(f"Results: {directory}. Next: torchscale report --source {directory}")
+
+    def launches(self, device: DeviceKind, total: int, repeats: int) -> AbstractContextManager[Listener]:
+        """A progress bar on a terminal, else a line per launch; nothing with ``--quiet``."""
+        from torchscale.report.terminal.live import live_view  # noqa: PLC0415 - `--help` does not need it
+        from torchscale.run.observer import SilentListener  # noqa: PLC0415
+
+        if is_quiet():
+            return nullcontext(SilentListener())
+        return live_view(message_console(), device, total, repeats, detail)
+
+
+TERMINAL = TerminalObserver()

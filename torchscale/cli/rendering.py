@@ -1,43 +1,42 @@
-"""From a document to a file or the terminal; what ``report`` and ``compare`` share."""
+"""Where rendered bytes go: a file or standard output; what ``report`` and ``compare`` share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import typer
 
 from torchscale.cli.output import note
 from torchscale.errors import OutputError, UsageError
+from torchscale.util.files import atomic_write_bytes
 
-if TYPE_CHECKING:
-    from torchscale.report.document import Document
+F = TypeVar("F")
 
 
-def render_document(kind: str, document: Document) -> bytes:
-    """``kind`` is ``html``, ``pdf`` or ``md``."""
-    if kind == "pdf":
-        from torchscale.report.pdf import render_pdf  # noqa: PLC0415 - loads system libraries
+def chosen_formats(formats: Sequence[F] | None, default: F, output: str | None) -> list[F]:
+    """The formats that were asked for, each once.
 
-        return render_pdf(document)
-    if kind == "md":
-        from torchscale.report.markdown import render_markdown  # noqa: PLC0415
-
-        return render_markdown(document).encode()
-    from torchscale.report.html import render_html  # noqa: PLC0415 - reads plotly's script
-
-    return render_html(document).encode()
+    Raises:
+        UsageError: there are several, and one ``--output``.
+    """
+    chosen = list(dict.fromkeys(formats or [default]))
+    if output is not None and len(chosen) > 1:
+        raise UsageError(
+            f"--output {output} takes one --format, not {len(chosen)}",
+            hint="leave --output out: each gets its own file",
+        )
+    return chosen
 
 
 def write_rendered(rendered: bytes, name: str, directory: Path, output: str | None) -> None:
-    """To ``output`` (a file, a directory or ``-``), else to ``name`` in ``directory``.
+    """Write to ``output`` (a file, a directory or ``-``), else to ``name`` in ``directory``.
 
     Raises:
         UsageError: a PDF is to go to the terminal.
         OutputError: it could not be written.
     """
-    from torchscale.store import atomic_write_bytes  # noqa: PLC0415 - `--help` does not need it
-
     if output == "-":
         if name.endswith(".pdf"):
             raise UsageError("a PDF does not go to the terminal", hint="name a file with --output")

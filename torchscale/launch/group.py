@@ -1,7 +1,8 @@
-"""One torchrun for many launches: its ranks run one after the other, so that short cells do not pay for each start.
+"""One torchrun for many launches: its ranks run them one after the other, so that short cells do not pay for each
+start.
 
-The launcher hands each launch over in a file and the ranks leave their records as always. Whatever goes wrong ends the
-whole group; who asked decides what becomes of the launch.
+The launcher writes each launch to a file, and the ranks write their records as usual. Any failure ends the whole group;
+the caller decides whether the launch is repeated.
 """
 
 from __future__ import annotations
@@ -14,37 +15,32 @@ from pathlib import Path
 
 from torchscale.errors import MachineError, OutputError
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
+from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.oom import OomKills
 from torchscale.launch.process import ManagedProcess, wait_until
 from torchscale.launch.telemetry import sampling
-from torchscale.launch.torchrun import (
-    LaunchLimits,
-    StopRequest,
-    Watch,
-    flatten_logs,
-    torchrun_command,
-    worker_environment,
-)
-from torchscale.schema.progress import Progress
-from torchscale.schema.record import LaunchRecord, State
-from torchscale.schema.task import GroupItem, LaunchTask
-from torchscale.store import atomic_write_model, atomic_write_text
+from torchscale.launch.torchrun import Watch, flatten_logs, torchrun_command, worker_environment
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.task import GroupItem, LaunchTask
+from torchscale.schema.state import State
+from torchscale.util.files import atomic_write_model, atomic_write_text
 
 _END_SECONDS = 20.0
-"""What ranks that were told to leave may take; then they are ended."""
+"""Ranks look for the end file every 10 ms and then leave their process group; after this long they are killed."""
 
 
 class Group:
     """A torchrun of ``world_size`` ranks that waits for launches. Close it when done."""
 
     def __init__(self, task: LaunchTask, channel: Path, extra_env: Mapping[str, str]) -> None:
-        """Start the ranks with the threads and cores of ``task``, which will be the first one to run.
+        """Start the ranks with the threads and cores of ``task``, which is to be the first one to run.
 
-        ``channel`` is a directory of the group's own, removed when it closes; what a killed one left there goes now.
+        ``channel`` is a directory that only this group uses: it is emptied now and removed when the group closes.
 
         Raises:
             MachineError: torchrun cannot be started.
-            OutputError: ``channel`` cannot be made.
+            OutputError: ``channel`` cannot be created.
         """
         shutil.rmtree(channel, ignore_errors=True)
         try:
@@ -53,7 +49,7 @@ class Group:
             raise OutputError(f"cannot create {channel}: {error.strerror or error}") from error
         self._channel = channel.resolve()
         self._command = torchrun_command(task.cell.world_size, self._channel, "--group", str(self._channel))
-        self._handed = 0
+        self._launches = 0
         self._last: Path | None = None
         with (self._channel / "torchrun.log").open("wb") as log:
             try:
@@ -66,8 +62,8 @@ class Group:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether nothing has run in it yet."""
-        return self._handed == 0
+        """Whether the group has not run any launch yet."""
+        return self._launches == 0
 
     def run(
         self,
@@ -78,14 +74,15 @@ class Group:
         stop: StopRequest,
         on_progress: Callable[[Progress], None],
     ) -> LaunchRecord:
-        """Run ``task`` in ``directory`` and say how it ended. Unless it is ``ok``, the group has ended with it."""
+        """Run ``task`` with its files in ``directory``. Returns the record; unless it is ``ok``, the group is
+        closed."""
         grouped = not self.is_fresh
         started = time.monotonic()
         kills = OomKills()
         atomic_write_model(directory / "task.json", task)
         item = GroupItem(task=task, directory=str(directory.resolve()))
-        atomic_write_model(self._channel / f"item-{self._handed}.json", item)
-        self._handed, self._last = self._handed + 1, directory
+        atomic_write_model(self._channel / f"item-{self._launches}.json", item)
+        self._launches, self._last = self._launches + 1, directory
         records = [directory / f"rank-{rank}.json" for rank in range(task.cell.world_size)]
 
         def is_done() -> bool:
@@ -112,7 +109,7 @@ class Group:
         return record.model_copy(update={"grouped": grouped})
 
     def close(self) -> None:
-        """Tell the ranks to leave, and end them if they do not. What they printed goes to the last launch."""
+        """Ask the ranks to leave, and end them if they do not. Their output is kept with the last launch."""
         if self._channel.exists():
             if self._process.poll() is None:
                 atomic_write_text(self._channel / "end", "")

@@ -1,4 +1,4 @@
-"""The machine at hand: usable cores, and the environment as a worker process sees it."""
+"""Detects the machine: usable cores, and the environment as a worker process sees it."""
 
 from __future__ import annotations
 
@@ -10,32 +10,37 @@ from pydantic import ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.launch.process import run_bounded
-from torchscale.schema.environment import Environment, redact_arguments
-from torchscale.schema.machine import Machine
+from torchscale.schema.node.environment import Environment, redact_arguments
+from torchscale.schema.node.machine import Machine
 
 _PROBE_SECONDS = 120.0
+"""Importing torch takes a minute from a cold network file system; CUDA's initialization on eight GPUs some seconds."""
 _SYSTEM_CPUS = Path("/sys/devices/system/cpu")
 _SYSTEM_NODES = Path("/sys/devices/system/node")
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def detect_machine() -> Machine:
-    """Ask a worker process for its environment, and the system for its cores.
+    """Detect the environment (in a worker process, which imports torch) and the usable cores.
 
     Raises:
-        MachineError: torch cannot be imported, or the process does not answer.
+        MachineError: torch cannot be imported, or the process does not finish in time.
     """
     finished = run_bounded([sys.executable, "-m", "torchscale.worker.environment"], timeout_seconds=_PROBE_SECONDS)
     hint = "run `torchscale validate` to see what is wrong"
     if finished.timed_out:
-        raise MachineError(f"PyTorch did not answer within {_PROBE_SECONDS:.0f} s", hint=hint)
+        raise MachineError(
+            f"importing PyTorch and listing devices did not finish within {_PROBE_SECONDS:.0f} s", hint=hint
+        )
     if finished.returncode != 0:
         last = (finished.stderr.strip().splitlines() or ["no message"])[-1]
         raise MachineError(f"PyTorch cannot be used here: {last}", hint=hint)
     try:
         environment = Environment.model_validate_json(finished.stdout.strip().splitlines()[-1])
     except (ValidationError, IndexError) as error:
-        raise MachineError(f"the environment probe answered {finished.stdout[-200:]!r}", hint=hint) from error
+        raise MachineError(
+            f"the environment probe printed {finished.stdout[-200:]!r}, not its JSON line", hint=hint
+        ) from error
     cores = usable_cores()
     return Machine(environment.model_copy(update={"cores": len(cores), "command": _command()}), cores, node_cores())
 
@@ -43,7 +48,7 @@ def detect_machine() -> Machine:
 def usable_cores(system_cpus: Path = _SYSTEM_CPUS, quota_file: Path = _CGROUP_QUOTA) -> tuple[int, ...]:
     """One logical CPU per physical core that this process may use, cut to the container's CPU quota.
 
-    Two ranks on the two threads of one core would share it, and scaling would look worse than it is.
+    Two ranks on the two hardware threads of one core would share it, and scaling would look worse than it is.
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     cores: dict[str, int] = {}
@@ -56,29 +61,29 @@ def usable_cores(system_cpus: Path = _SYSTEM_CPUS, quota_file: Path = _CGROUP_QU
 
 
 def node_cores(system_nodes: Path = _SYSTEM_NODES) -> dict[int, tuple[int, ...]]:
-    """Logical CPUs of each NUMA node that this process may use; empty where the system does not say."""
+    """Logical CPUs of each NUMA node that this process may use; empty where the system does not report them."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
-    found: dict[int, tuple[int, ...]] = {}
+    nodes: dict[int, tuple[int, ...]] = {}
     for path in sorted(system_nodes.glob("node[0-9]*")):
-        usable = tuple(cpu for cpu in _listed(_read(path / "cpulist")) if cpu in allowed)
+        usable = tuple(cpu for cpu in _parse_cpu_list(_read(path / "cpulist")) if cpu in allowed)
         if usable:
-            found[int(path.name.removeprefix("node"))] = usable
-    return found
+            nodes[int(path.name.removeprefix("node"))] = usable
+    return nodes
 
 
-def _listed(text: str) -> list[int]:
+def _parse_cpu_list(text: str) -> list[int]:
     """``0-3,8`` → 0, 1, 2, 3, 8."""
-    found: list[int] = []
+    cpus: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         if first.isdigit():
-            found += range(int(first), int(last if last.isdigit() else first) + 1)
-    return found
+            cpus += range(int(first), int(last if last.isdigit() else first) + 1)
+    return cpus
 
 
 def detect_gpus() -> list[tuple[int, int]]:
-    """Compute capability of every GPU that the driver knows; empty without a driver. Fast: asks no torch."""
-    import pynvml  # noqa: PLC0415 - only `init` asks
+    """Compute capability of every GPU that the driver lists; empty without a driver. Does not start torch."""
+    import pynvml  # noqa: PLC0415 - only `init` needs it
 
     try:
         pynvml.nvmlInit()

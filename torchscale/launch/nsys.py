@@ -1,6 +1,6 @@
-"""Nsight Systems as a wrapper: found, checked, run and exported, with every way it fails told apart.
+"""Nsight Systems: finds and checks it, wraps a command in it, exports its reports. Each way to fail has its own error.
 
-What it recorded is always kept: export is a step of its own, so that a failed one leaves the report.
+A recording is always kept: the export is a separate step, and if it fails the report stays.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from torchscale.errors import MachineError
 from torchscale.launch.process import run_bounded
 
 MIN_VERSION = (2022, 1)
+"""The oldest version whose options and SQLite schema are those used here."""
 _VERSION = re.compile(r"\b(20\d\d)\.(\d+)")
-_ASK_SECONDS = 30.0
+_VERSION_SECONDS = 30.0
+"""`nsys --version` takes seconds where its files are not cached."""
 _TRIAL_SECONDS = 60.0
+"""An empty recording and its export take a few seconds each; a broken installation hangs."""
 _REPORT, _RAW = ".nsys-rep", ".qdstrm"
 
 
@@ -33,7 +36,7 @@ class Nsys:
 
 
 def find_nsys() -> Nsys:
-    """The nsys on PATH, checked by a recording of nothing and its export: parts of it may not be installed.
+    """The nsys on PATH, checked by an empty recording and its export: parts of it may not be installed.
 
     Raises:
         MachineError: it is absent, does not start, is too old, or cannot write or export a report; the message says
@@ -51,7 +54,7 @@ def find_nsys() -> Nsys:
             f"{path} is Nsight Systems {version[0]}.{version[1]}; {MIN_VERSION[0]}.{MIN_VERSION[1]} or newer is needed",
             hint="install a newer one, or use --tool kineto",
         )
-    found = Nsys(path, version)
+    nsys = Nsys(path, version)
     with tempfile.TemporaryDirectory(prefix="torchscale-nsys-") as scratch:
         trial = Path(scratch) / "trial"
         argv = [
@@ -69,12 +72,12 @@ def find_nsys() -> Nsys:
         ]
         finished = run_bounded(argv, timeout_seconds=_TRIAL_SECONDS)
         report = require_report(trial, finished.returncode, finished.stderr or finished.stdout)
-        export(found, report, timeout_seconds=_TRIAL_SECONDS)
-    return found
+        export(nsys, report, timeout_seconds=_TRIAL_SECONDS)
+    return nsys
 
 
 def wrap(nsys: Nsys, output: Path, command: Sequence[str], capture: Sequence[str]) -> list[str]:
-    """argv that records ``command`` into ``output.nsys-rep``. ``capture`` says what part of it."""
+    """argv that records ``command`` into ``output.nsys-rep``. ``capture`` are the options for when to record."""
     return [
         nsys.path,
         "profile",
@@ -94,43 +97,44 @@ def wrap(nsys: Nsys, output: Path, command: Sequence[str], capture: Sequence[str
 
 
 def exact_steps() -> list[str]:
-    """Capture between the program's own start and stop of the profiler, and let it end by itself."""
+    """Options to record between the program's own cudaProfilerStart and -Stop; the program ends by itself."""
     return ["--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--kill=none"]
 
 
-def some_time(delay_seconds: float, seconds: float, *, keep_running: bool) -> list[str]:
-    """Capture for a while after a delay, then end the program unless it is to go on."""
+def timed_capture(delay_seconds: float, seconds: float, *, keep_running: bool) -> list[str]:
+    """Options to record for ``seconds`` after a delay (both rounded to whole seconds), then to end the program unless
+    ``keep_running``."""
     kill = "none" if keep_running else "sigterm"
     return [f"--delay={round(delay_seconds)}", f"--duration={max(1, round(seconds))}", f"--kill={kill}"]
 
 
 def require_report(output: Path, exit_code: int | None, said: str) -> Path:
-    """The report that a recording wrote.
+    """The path of the report that a recording to ``output`` wrote.
 
     Raises:
-        MachineError: there is none; nsys can end with 0 and write nothing.
+        MachineError: there is none; nsys can exit with 0 and write no report.
     """
     report, raw = output.with_name(output.name + _REPORT), output.with_name(output.name + _RAW)
     if report.is_file() and report.stat().st_size > 0:
         return report
     if raw.is_file():
         raise MachineError(
-            f"nsys recorded, but could not turn {raw} into a report: its importer is missing (installed in part)",
-            hint="install the whole of Nsight Systems here, or copy the .qdstrm to a machine that has it and run "
+            f"nsys recorded, but could not turn {raw} into a report: its importer is missing (incomplete installation)",
+            hint="install all of Nsight Systems here, or copy the .qdstrm to a machine that has it and run "
             f"QdstrmImporter -i {raw.name}; or use --tool kineto",
         )
-    detail = f"; it said: {_last_line(said)}" if said.strip() else ""
+    detail = f"; its last output: {_last_line(said)}" if said.strip() else ""
     raise MachineError(
-        f"nsys ended with {exit_code} and wrote no report {report}{detail}",
+        f"nsys exited with {exit_code} and wrote no report {report}{detail}",
         hint="run the command by hand to see why, or use --tool kineto",
     )
 
 
 def export(nsys: Nsys, report: Path, *, timeout_seconds: float) -> Path:
-    """The report as SQLite, beside it.
+    """Export the report to SQLite next to it. Returns that path.
 
     Raises:
-        MachineError: it failed or took too long; the report is kept, and the hint says how to export by hand.
+        MachineError: the export failed or took too long; the report is kept, and the hint says how to export by hand.
     """
     target = report.with_suffix(".sqlite")
     partial = report.with_suffix(".part.sqlite")
@@ -140,15 +144,15 @@ def export(nsys: Nsys, report: Path, *, timeout_seconds: float) -> Path:
     if finished.timed_out:
         partial.unlink(missing_ok=True)
         raise MachineError(
-            f"nsys export of {report} was not done after {timeout_seconds:g} s; the report is kept",
+            f"nsys export of {report} did not finish within {timeout_seconds:g} s; the report is kept",
             hint=f"export it by hand: {by_hand}",
         )
     if finished.returncode != 0 or not partial.is_file() or partial.stat().st_size == 0:
         partial.unlink(missing_ok=True)
-        said = _last_line(finished.stderr or finished.stdout)
+        output = _last_line(finished.stderr or finished.stdout)
         raise MachineError(
-            f"nsys export of {report} failed with {finished.returncode}{f': {said}' if said else ''}; "
-            "the report may be cut off; it is kept",
+            f"nsys export of {report} failed with {finished.returncode}{f': {output}' if output else ''}; "
+            "the report may be incomplete; it is kept",
             hint=f"export it by hand: {by_hand}",
         )
     partial.replace(target)
@@ -156,12 +160,13 @@ def export(nsys: Nsys, report: Path, *, timeout_seconds: float) -> Path:
 
 
 def _version(path: str) -> tuple[int, int]:
-    finished = run_bounded([path, "--version"], timeout_seconds=_ASK_SECONDS, env=dict(os.environ))
+    finished = run_bounded([path, "--version"], timeout_seconds=_VERSION_SECONDS, env=dict(os.environ))
     match = _VERSION.search(finished.stdout + finished.stderr)
     if finished.timed_out or match is None:
-        said = "no answer" if finished.timed_out else _last_line(finished.stderr or finished.stdout) or "nothing"
+        output = "no answer" if finished.timed_out else _last_line(finished.stderr or finished.stdout) or "nothing"
         raise MachineError(
-            f"{path} --version does not tell a version ({said})", hint="is it Nsight Systems? or use --tool kineto"
+            f"{path} --version printed no version ({output})",
+            hint="check that it is Nsight Systems, or use --tool kineto",
         )
     return int(match[1]), int(match[2])
 

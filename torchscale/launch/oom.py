@@ -1,4 +1,4 @@
-"""Did the kernel end a process for want of memory? Its counters tell; a SIGKILL alone does not."""
+"""Counts the kernel's out-of-memory kills, which distinguish them from any other SIGKILL."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _CGROUP_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
 
 class OomKills:
-    """Counts of the kernel's out-of-memory kills, of the host and of this container, from now on."""
+    """The kernel's out-of-memory kills on the host and in this container since construction."""
 
     def __init__(self, vmstat: Path = _VMSTAT, cgroup_events: Path = _CGROUP_EVENTS) -> None:
         self._files = (vmstat, cgroup_events)
         self._at_start = self._counts()
 
     def since_start(self) -> int:
-        """Kills since this object was made; 0 where the kernel does not say."""
+        """Kills since this object was made; 0 where the kernel does not report them."""
         return max(now - before for now, before in zip(self._counts(), self._at_start, strict=True))
 
     def _counts(self) -> tuple[int, ...]:

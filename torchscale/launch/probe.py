@@ -1,4 +1,4 @@
-"""Runs the probe and the two-rank collective in bounded subprocesses."""
+"""Runs the node probe and the two-rank collective check in subprocesses with a time limit."""
 
 from __future__ import annotations
 
@@ -13,34 +13,37 @@ from pydantic import ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.launch.process import Finished, inherited_environment, run_bounded
-from torchscale.schema.probe import PROBE_GROUPS, CollectiveFacts, NodeFacts, SoftwareFacts
+from torchscale.schema.node.probe import PROBE_GROUPS, CollectiveFacts, NodeFacts, SoftwareFacts
 
 _PROBE_SECONDS = 180.0
+"""Importing torch from a cold network file system takes a minute, and the other groups of facts up to 20 s each."""
 
 
 def probe_node(directory: Path) -> NodeFacts:
-    """The node's facts but the collective's. Where the probe crashes or hangs, what it had found until then.
+    """The node's facts without the collective check. Where the probe crashes or hangs, the facts found until then.
 
     Raises:
-        MachineError: the probe said nothing at all.
+        MachineError: the probe printed no facts at all.
     """
     command = [sys.executable, "-m", "torchscale.worker.probe", str(directory)]
     finished = run_bounded(command, timeout_seconds=_PROBE_SECONDS)
     facts = _last_facts(finished.stdout)
     if facts is None:
-        raise MachineError(f"the probe {_ending(finished)} and found nothing; try `{shlex.join(command)}`")
+        raise MachineError(
+            f"the probe {_ending(finished)} and printed no facts; run it by hand: `{shlex.join(command)}`"
+        )
     missing = [name for name in PROBE_GROUPS if getattr(facts, name) is None and name not in facts.unknown]
-    reasons = {name: f"the probe {_ending(finished)} while looking at {missing[0]}" for name in missing}
+    reasons = {name: f"the probe {_ending(finished)} while collecting {missing[0]}" for name in missing}
     facts = facts.model_copy(update={"unknown": {**facts.unknown, **reasons}})
     if missing != ["software"]:
         return facts
-    # Only importing torch was left to do: a torch that takes the probe down is broken, which is a finding.
+    # Only importing torch was left: a torch that crashes the probe is broken, which is a fact to report.
     software = SoftwareFacts(python=platform.python_version(), torch_error=reasons["software"])
     return facts.model_copy(update={"software": software})
 
 
 def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveFacts:
-    """A real collective of two ranks: NCCL where two GPUs can be used, else gloo on the CPU."""
+    """Run an all-reduce of two ranks: NCCL where two GPUs can be used, else gloo on CPU. A failure is in ``error``."""
     software = facts.software
     # torch's count, not the driver's: CUDA_VISIBLE_DEVICES may leave one of eight.
     backend = "nccl" if software is not None and (software.cuda_devices or 0) > 1 and software.nccl else "gloo"
@@ -62,7 +65,7 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
 
 
 def _last_facts(stdout: str) -> NodeFacts | None:
-    """The last line that is whole; a killed probe may leave half of one."""
+    """The facts of the last complete line; a killed probe may leave an incomplete one."""
     for line in reversed(stdout.splitlines()):
         try:
             return NodeFacts.model_validate_json(line)
@@ -73,14 +76,14 @@ def _last_facts(stdout: str) -> NodeFacts | None:
 
 def _ending(finished: Finished) -> str:
     if finished.timed_out:
-        return f"did not answer within {_PROBE_SECONDS:.0f} s"
+        return f"did not finish within {_PROBE_SECONDS:.0f} s"
     code = finished.returncode
     if code is not None and -code in set(signal.Signals):
-        how = f"ended by {signal.Signals(-code).name}"
+        how = f"was killed by {signal.Signals(-code).name}"
     else:
-        how = f"ended with exit code {code}"
-    said = finished.stderr.strip().splitlines()
-    return f"{how} ({said[-1].strip()[:200]})" if said else how
+        how = f"exited with {code}"
+    lines = finished.stderr.strip().splitlines()
+    return f"{how} ({lines[-1].strip()[:200]})" if lines else how
 
 
 def _environment() -> dict[str, str]:
@@ -91,7 +94,7 @@ def _environment() -> dict[str, str]:
 
 
 def _cause(stderr: str) -> str:
-    """The first exception's line in what the ranks printed."""
+    """The line of the first exception in the ranks' output."""
     lines = stderr.strip().splitlines()
     raised = [line for line in lines if "Error" in line.partition(":")[0] and not line.startswith((" ", "["))]
-    return (raised or lines or ["it said nothing"])[0].strip()[:300]
+    return (raised or lines or ["no output"])[0].strip()[:300]

@@ -1,7 +1,8 @@
-"""Subprocesses with a bound, and the end of whole process trees.
+"""Subprocesses with a time limit, and termination of whole process trees.
 
 torchrun starts every rank in a session of its own, so neither a signal to its process group nor its own death reaches
-them. What we started is found by two marks instead: descent, and a token in the environment that descendants inherit.
+them. What we started is found in two ways instead: by descent, and by a token in the environment that descendants
+inherit.
 """
 
 from __future__ import annotations
@@ -23,15 +24,18 @@ import psutil
 
 from torchscale.errors import MachineError
 
-TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a mark, no secret
+TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
 """Environment variable that marks everything a launch started."""
 LAUNCHER_VARIABLE = "TORCHSCALE_LAUNCHER_PID"
 """Environment variable with our pid: a rank that starts after our death ends itself."""
 
 POLL_SECONDS = 0.05
-"""A launcher that polls without sleeping slows the ranks it measures; at 50 ms it is not seen."""
+"""A launcher that polls without sleeping slows the ranks that it measures; at 20 polls per second it does not."""
 TERM_GRACE_SECONDS = 5.0
+"""Between TERM and KILL: torchrun needs a moment to end its ranks and flush its log."""
 KILL_GRACE_SECONDS = 5.0
+"""After KILL only a process that hangs in the kernel is left (a dead file system or driver): waiting longer is
+useless."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -41,7 +45,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 @dataclass(frozen=True)
 class Finished:
-    """How a bounded subprocess ended; ``returncode`` is negative for a signal, ``None`` if it could not be ended."""
+    """How a bounded subprocess ended; ``returncode`` is negative for a signal, ``None`` if it could not be
+    terminated."""
 
     returncode: int | None
     stdout: str
@@ -51,7 +56,8 @@ class Finished:
 
 
 class ManagedProcess:
-    """A subprocess whose whole family can be ended. Start it from the main thread: it dies with that thread."""
+    """A subprocess that can be terminated with all its descendants. Start it from the main thread: it ends with that
+    thread."""
 
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]) -> None:
         """Start ``argv``.
@@ -80,7 +86,8 @@ class ManagedProcess:
         return self._popen.poll()
 
     def end(self, *, grace_seconds: float = TERM_GRACE_SECONDS) -> tuple[str, ...]:
-        """End the process and its family, also what outlived it; says what is left (normally nothing)."""
+        """Terminate the process and all its descendants, also if the process itself has ended. Returns survivors
+        (normally none)."""
         survivors = end_family(self.token, root_pid=self.pid, grace_seconds=grace_seconds)
         if self._popen.poll() is None:
             try:
@@ -96,7 +103,7 @@ def end_family(
     """TERM, then KILL after ``grace_seconds``, everything that carries ``token`` or descends from ``root_pid``.
 
     Returns:
-        ``pid N (name)`` of each process that could not be ended.
+        ``pid N (name)`` of each process that could not be terminated.
     """
     family = _find_family(token, root_pid)
     if family:
@@ -104,7 +111,7 @@ def end_family(
         _wait_for_all(family, grace_seconds)
         family = _find_family(token, root_pid)
     deadline = time.monotonic() + KILL_GRACE_SECONDS
-    while family and time.monotonic() < deadline:  # again: a child may have been born between the look and the signal
+    while family and time.monotonic() < deadline:  # again: a child may have started between search and signal
         _signal_all(family, signal.SIGKILL)
         _wait_for_all(family, deadline - time.monotonic())
         family = _find_family(token, root_pid)
@@ -113,20 +120,20 @@ def end_family(
 
 def find_token_processes(token: str) -> list[psutil.Process]:
     """Every living process of this user whose environment carries ``token``."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             carries = process.environ().get(TOKEN_VARIABLE) == token
             if carries and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
-                found.append(process)
+                processes.append(process)
         except (psutil.Error, OSError):
-            continue  # not ours to read, or gone meanwhile
-    return found
+            continue  # not readable by this user, or it has ended
+    return processes
 
 
 def inherited_environment() -> dict[str, str]:
-    """Our variables for a torchrun, but for PET_*: it takes those as options (training operators set them in pods),
-    and all of ours are on its command line."""
+    """This process's environment without PET_*: torchrun reads those as options (training operators set them in
+    pods), and we pass all options on its command line."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
 
 
@@ -137,9 +144,10 @@ def adopt_orphans() -> None:
 
 
 def run_bounded(argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None) -> Finished:
-    """Run ``argv`` to its end or to ``timeout_seconds``, then end its whole family. A non-zero exit is no error.
+    """Run ``argv`` to its end or to ``timeout_seconds``, then terminate its whole process tree. A non-zero exit is
+    not an error.
 
-    Output goes through files: a pipe that a grandchild keeps open would outlast the bound.
+    Output goes through files: a pipe that a grandchild keeps open would outlast the limit.
 
     Raises:
         MachineError: the program cannot be started.
@@ -156,7 +164,7 @@ def run_bounded(argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:
-    """Whether ``condition`` came true within ``timeout_seconds``; sleeps between looks."""
+    """Whether ``condition`` came true within ``timeout_seconds``; sleeps 50 ms between checks."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         if time.monotonic() >= deadline:
@@ -166,7 +174,7 @@ def wait_until(condition: Callable[[], bool], *, timeout_seconds: float) -> bool
 
 
 def tail(path: Path, max_bytes: int = 8192) -> str:
-    """The end of a text file; empty where there is none."""
+    """The last ``max_bytes`` of a text file; empty where it cannot be read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -182,7 +190,7 @@ def _die_with_parent() -> None:
 
 
 def _find_family(token: str, root_pid: int | None) -> list[psutil.Process]:
-    """What carries the token and what descends from the root, zombies of ours reaped on the way."""
+    """Processes with the token and descendants of the root; our zombies are reaped as well."""
     family = {process.pid: process for process in find_token_processes(token)}
     if root_pid is not None:
         try:
@@ -215,15 +223,15 @@ def _signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> 
         try:
             process.send_signal(number)
         except psutil.Error:
-            continue  # gone meanwhile
+            continue  # it has ended
 
 
 def _wait_for_all(processes: Sequence[psutil.Process], timeout_seconds: float) -> None:
-    """Until none lives. Not psutil's own wait: it collects a child's exit status, which belongs to the Popen."""
-    wait_until(lambda: not any(_lives(process) for process in processes), timeout_seconds=timeout_seconds)
+    """Wait until none runs. Not psutil's wait: it would collect a child's exit status, which belongs to the Popen."""
+    wait_until(lambda: not any(_is_running(process) for process in processes), timeout_seconds=timeout_seconds)
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_running(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

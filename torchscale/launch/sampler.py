@@ -1,8 +1,8 @@
-"""``python -m torchscale.launch.sampler FILE INTERVAL [GPU-UUID …]``: reads the machine now and then until it is told
-to stop, a line of JSON each time (:class:`torchscale.schema.telemetry.Reading`).
+"""``python -m torchscale.launch.sampler FILE INTERVAL [GPU-UUID …]``: reads the machine every INTERVAL seconds
+until TERM, a line of JSON each time (:class:`torchscale.schema.launch.telemetry.Reading`).
 
-A process of its own, so that it shares no interpreter with what is measured, and a light one: it imports neither torch
-nor pydantic, and ends with whoever started it.
+It runs as a separate process, so that it shares no interpreter with what is measured, and stays light: it imports
+neither torch nor pydantic. It ends with its parent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from torchscale.nvml import Driver
+from torchscale.util.nvml import Driver
 
 _PR_SET_PDEATHSIG = 1
 _KILOBYTE = 1024
@@ -31,31 +31,31 @@ _ALL_LINKS = 0xFFFFFFFF
 
 
 def main() -> None:
-    """Read until TERM."""
+    """Append readings to the file until TERM arrives."""
     path, interval, uuids = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    over = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: over.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started us to answer
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the launcher
     gpus = GpuReader(uuids, _nvml()) if uuids else None
-    psutil.cpu_percent()  # its answers are since the call before
+    psutil.cpu_percent()  # its values are since the previous call
     first = True
     with path.open("a", encoding="utf-8") as file:
         while True:
             host = read_host()
             if first:
-                host["cpu_busy"], first = None, False  # over no time
+                host["cpu_busy"], first = None, False  # there is no interval yet
             file.write(json.dumps({**host, "gpus": [] if gpus is None else gpus.read()}) + "\n")
             file.flush()
-            if over.wait(interval):
+            if stopped.wait(interval):
                 break
         used = os.times()
         file.write(json.dumps({"sampler_cpu_seconds": used.user + used.system}) + "\n")
 
 
 def read_host() -> dict[str, Any]:
-    """Processor since the last reading, memory and network now."""
+    """CPU use (0 to 1) since the last reading; memory and network counters in bytes, now."""
     network = psutil.net_io_counters()
     memory = psutil.virtual_memory()
     return {
@@ -68,7 +68,7 @@ def read_host() -> dict[str, Any]:
 
 
 class GpuReader:
-    """Reads the GPUs with these UUIDs; without a driver that answers, none."""
+    """Reads the GPUs with these UUIDs; none without a working driver."""
 
     def __init__(self, uuids: list[str], nvml: Any) -> None:
         self._driver = None if nvml is None else Driver(nvml)
@@ -77,12 +77,12 @@ class GpuReader:
         self._links: dict[str, tuple[float, float]] = {}
 
     def read(self) -> list[dict[str, Any]]:
-        """All of them, now."""
+        """One reading per GPU, now."""
         return [self._gpu(uuid, handle) for uuid, handle in self._handles]
 
     def _gpu(self, uuid: str, handle: Any) -> dict[str, Any]:
         driver = self._driver
-        assert driver is not None  # noqa: S101 - there are handles only with one
+        assert driver is not None  # noqa: S101 - without a driver there are no handles
         nvml = driver.nvml
         use = driver.ask("nvmlDeviceGetUtilizationRates", handle)
         memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
@@ -114,7 +114,7 @@ class GpuReader:
         }
 
     def _nvlink(self, uuid: str, handle: Any) -> float | None:
-        """Both directions, since the last reading; ``None`` at the first one."""
+        """Bytes per second in both directions since the last reading; ``None`` at the first one."""
         driver = self._driver
         assert driver is not None  # noqa: S101 - see above
         values = driver.ask("nvmlDeviceGetFieldValues", handle, [(field, _ALL_LINKS) for field in _NVLINK_FIELDS])
@@ -131,7 +131,7 @@ def _scaled(value: int | None, factor: float) -> float | None:
 
 
 def _nvml() -> Any:
-    """The module, initialised; ``None`` without a driver."""
+    """The initialized module ``pynvml``; ``None`` without a driver."""
     import pynvml  # noqa: PLC0415 - only where there are GPUs
 
     try:

@@ -1,4 +1,4 @@
-"""The sampler beside a launch: started before the ranks, ended after them."""
+"""Runs the sampler during a launch: starts it before the ranks and ends it after them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.launch.process import ManagedProcess, inherited_environment
-from torchscale.schema.telemetry import Reading
+from torchscale.schema.launch.telemetry import Reading
 
 READINGS = "telemetry.jsonl"
 _CPU_SECONDS = '"sampler_cpu_seconds"'
@@ -19,8 +19,8 @@ _CPU_SECONDS = '"sampler_cpu_seconds"'
 
 @contextmanager
 def sampling(directory: Path, interval_seconds: float | None, uuids: Sequence[str]) -> Iterator[None]:
-    """Read the machine into ``directory`` while this lasts; not at all where ``interval_seconds`` is ``None``, or where
-    the sampler cannot be started: the launch matters more."""
+    """Read the machine into ``directory`` within this context. Reads nothing if ``interval_seconds`` is ``None``, or
+    if the sampler cannot be started: telemetry must not stop a launch."""
     if interval_seconds is None:
         yield
         return
@@ -43,18 +43,18 @@ def sampling(directory: Path, interval_seconds: float | None, uuids: Sequence[st
 
 
 def read_readings(directory: Path) -> tuple[list[Reading], float | None]:
-    """What the sampler wrote, and the processor time it took; lines that are cut off are left out."""
+    """The sampler's readings, and the CPU seconds that it used; incomplete lines are left out."""
     try:
         lines = (directory / READINGS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return [], None
-    readings, used = [], None
+    readings, cpu_seconds = [], None
     for line in lines:
         if line.startswith("{" + _CPU_SECONDS):
-            used = float(line.rpartition(":")[2].strip(" }"))
+            cpu_seconds = float(line.rpartition(":")[2].strip(" }"))
             continue
         try:
             readings.append(Reading.model_validate_json(line))
         except ValidationError:
             continue
-    return readings, used
+    return readings, cpu_seconds

@@ -17,63 +17,19 @@ from pydantic import ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
+from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.kinds import launch_kind
 from torchscale.launch.oom import OomKills
 from torchscale.launch.process import POLL_SECONDS, ManagedProcess, inherited_environment
 from torchscale.launch.telemetry import sampling
-from torchscale.schema.collectives import CollectivesCell
-from torchscale.schema.progress import Progress
-from torchscale.schema.record import LaunchRecord
-from torchscale.schema.task import AnyCell, LaunchTask
-from torchscale.store import atomic_write_model
+from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.util.files import atomic_write_model
 
 _STACK_DUMP_SECONDS = 1.0
-_BUDGET_GRACE_SECONDS = 10.0
-"""A launch that is still running this long after its budget is ended; the worker itself aims to end within it."""
-_COLLECTIVE_MARGIN_SECONDS = 120.0
-
-
-@dataclass(frozen=True)
-class LaunchLimits:
-    """Bounds of one launch, in seconds.
-
-    Attributes:
-        timeout_seconds: From start to end.
-        stall_seconds: Without any progress.
-        budget_seconds: What the measurement should fit in; ``None`` for no budget.
-    """
-
-    timeout_seconds: float
-    stall_seconds: float
-    budget_seconds: float | None = None
-
-    @property
-    def hard_seconds(self) -> float:
-        """When the launch is ended at the latest."""
-        if self.budget_seconds is None:
-            return self.timeout_seconds
-        return min(self.timeout_seconds, self.budget_seconds + _BUDGET_GRACE_SECONDS)
-
-    @property
-    def collective_seconds(self) -> float:
-        """torch's own bound on a collective: beyond ours, so that a hang is ours to name."""
-        return self.hard_seconds + _COLLECTIVE_MARGIN_SECONDS
-
-
-class StopRequest:
-    """Whether the user wants to stop: set by the signal handlers, read by every wait."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    @property
-    def asked(self) -> bool:
-        """Once: end this launch in order."""
-        return self.count > 0
-
-    @property
-    def at_once(self) -> bool:
-        """Twice: no grace."""
-        return self.count > 1
+"""Given to ranks to write their stacks before they are ended; faulthandler writes at once, from the signal handler."""
 
 
 def run_launch(
@@ -85,8 +41,12 @@ def run_launch(
     stop: StopRequest,
     on_progress: Callable[[Progress], None],
 ) -> LaunchRecord:
-    """Run ``task`` in ``directory`` (empty but for what the caller put there) and say how it ended. Does not raise
-    for anything that the ranks do; the record's state tells."""
+    """Run ``task`` in a torchrun of its own, with its files in ``directory``. Returns the record. Failures of the
+    ranks do not raise: they are the record's state.
+
+    Raises:
+        OutputError: ``directory`` cannot be written.
+    """
     atomic_write_model(directory / "task.json", task)
     command = torchrun_command(task.cell.world_size, directory, str(directory / "task.json"))
     started_at = datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds")
@@ -127,7 +87,8 @@ def torchrun_command(world_size: int, directory: Path, *arguments: str) -> list[
 
 
 def worker_environment(task: LaunchTask, extra: Mapping[str, str]) -> dict[str, str]:
-    """Variables of the ranks: this process's, the thread share, no network for model hubs, then the user's own."""
+    """Environment of the ranks: this process's variables, thread counts, no network for model hubs, those of the
+    cell, then ``extra`` (the user's)."""
     threads = str(task.threads_per_rank)
     environment = {
         **inherited_environment(),
@@ -138,28 +99,19 @@ def worker_environment(task: LaunchTask, extra: Mapping[str, str]) -> dict[str, 
         "TOKENIZERS_PARALLELISM": "false",
     }
     if Path("/sys/class/net/lo").exists():
-        # All ranks are on this machine; gloo would otherwise ask what the host name resolves to.
+        # All ranks are on this machine; gloo would otherwise resolve the host name.
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return {**environment, **cell_environment(task.cell), **extra}
 
 
-def cell_environment(cell: AnyCell) -> dict[str, str]:
-    """Variables that a cell asks for: NCCL reads its own once in a process."""
-    if not isinstance(cell, CollectivesCell):
-        return {}
-    chosen = {"NCCL_ALGO": cell.algorithm, "NCCL_PROTO": cell.protocol}
-    # Channels and transports are logged while NCCL connects; TUNING adds a line to every call.
-    subsystems = "INIT,GRAPH,TUNING" if cell.logs_choices else "INIT,GRAPH"
-    return {
-        **{name: value for name, value in chosen.items() if value is not None},
-        "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": subsystems,
-    }
+def cell_environment(cell: AnyCell) -> Mapping[str, str]:
+    """Environment variables that a cell needs because of its kind (NCCL's, for collectives); empty for most."""
+    return launch_kind(cell.kind).environment(cell)
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Waits for a torchrun's end, for ours, or for a bound."""
+    """Waits until a torchrun ends, the user stops it, or a limit is reached."""
 
     directory: Path
     limits: LaunchLimits
@@ -167,7 +119,7 @@ class Watch:
     on_progress: Callable[[Progress], None]
 
     def run(self, command: list[str], environment: Mapping[str, str]) -> Ending:
-        """Start ``command`` and see it to its end; none of its processes is left afterwards."""
+        """Start ``command`` and wait for its end. No process is left running, but for those named as survivors."""
         with (self.directory / "torchrun.log").open("wb") as log:
             try:
                 process = ManagedProcess(command, env=environment, stdout=log, stderr=log)
@@ -181,21 +133,22 @@ class Watch:
         return Ending(kind, process.poll(), detail, survivors)
 
     def wait(self, process: ManagedProcess, is_done: Callable[[], bool] = lambda: False) -> tuple[EndingKind, str]:
-        """Until the process has ended, ``is_done``, or a bound or the user ends the wait; the process may live on."""
-        started = heard = time.monotonic()
+        """Wait until the process has ended, ``is_done`` is true, a limit is reached or the user stops. Does not end
+        it."""
+        started = last_progress = time.monotonic()
         reader = _ProgressReader(self.directory / "progress.jsonl")
         phase = "starting"
         while process.poll() is None and not is_done():
             for progress in reader.read():
-                heard, phase = time.monotonic(), progress.phase
+                last_progress, phase = time.monotonic(), progress.phase
                 self.on_progress(progress)
             now = time.monotonic()
             if self.stop.asked:
                 return EndingKind.INTERRUPTED, f"interrupted while {phase}"
             if now - started > self.limits.hard_seconds:
                 _dump_stacks(process.pid)
-                return EndingKind.TIMEOUT, f"not done after {self.limits.hard_seconds:g} s (it was {phase})"
-            if now - heard > self.limits.stall_seconds:
+                return EndingKind.TIMEOUT, f"not finished after {self.limits.hard_seconds:g} s (while {phase})"
+            if now - last_progress > self.limits.stall_seconds:
                 _dump_stacks(process.pid)
                 return EndingKind.TIMEOUT, f"no progress for {self.limits.stall_seconds:g} s while {phase}"
             time.sleep(POLL_SECONDS)
@@ -203,7 +156,7 @@ class Watch:
 
 
 class _ProgressReader:
-    """New lines of the progress file since the last look."""
+    """Reads the lines that were appended to the progress file since the last call."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
@@ -217,17 +170,17 @@ class _ProgressReader:
             return []
         whole = text[: text.rfind(b"\n") + 1]  # a line may be half written
         self._offset += len(whole)
-        found = []
+        lines = []
         for line in whole.splitlines():
             with contextlib.suppress(ValidationError):
-                found.append(Progress.model_validate_json(line))
-        return found
+                lines.append(Progress.model_validate_json(line))
+        return lines
 
 
 def _dump_stacks(torchrun_pid: int) -> None:
     """Ask every rank for its Python stacks (they go to its stderr log), so that a hang can be located."""
     try:
-        ranks = psutil.Process(torchrun_pid).children(recursive=True)  # a profiler may stand between
+        ranks = psutil.Process(torchrun_pid).children(recursive=True)  # a profiler may be a parent in between
     except psutil.Error:
         return
     for rank in ranks:
@@ -238,7 +191,8 @@ def _dump_stacks(torchrun_pid: int) -> None:
 
 
 def flatten_logs(directory: Path) -> None:
-    """torchrun's ``logs/<run>/attempt_0/<rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``; empty ones go."""
+    """torchrun's ``logs/<run>/attempt_0/<rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``; empty logs are
+    removed."""
     for log in sorted((directory / "logs").glob("*/attempt_*/*/*.log")):
         if log.stat().st_size:
             log.replace(directory / f"rank-{log.parent.name}.{log.name}")

@@ -1,4 +1,4 @@
-"""Why a cell cannot run on a machine: everything that can be known before it is tried. Pure."""
+"""Finds why a cell cannot run on a machine, as far as it is known before a launch. Pure."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import re
 from dataclasses import dataclass
 
 from torchscale.catalog.models import MODELS, InputKind, find_model
-from torchscale.schema.cell import Cell, DeviceKind
-from torchscale.schema.degrees import Degrees
-from torchscale.schema.environment import DeviceInfo
-from torchscale.schema.memory import MemoryCell
-from torchscale.schema.strategy import Ddp, Fsdp, PipelineBase, is_sequence_parallel
-from torchscale.schema.task import AnyCell
+from torchscale.config.choices import DeviceKind
+from torchscale.config.degrees import Degrees
+from torchscale.config.strategy import Ddp, Fsdp, PipelineBase, is_sequence_parallel
+from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.node.environment import DeviceInfo
 
 _MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
+"""Compute capability from which tensor cores have the type: Ampere, and Ada for fp8."""
 _CUDA_ONLY = ("tf32", "fp8")
 _CIFAR_CLASSES = 100
 _FSDP_ON_CPUS = (2, 7)
-"""From here on torch's CPU streams record events, as FSDP asks of them."""
+"""The first torch whose CPU streams record events, which FSDP needs."""
 _PIPELINES_ON_CPUS = (2, 8)
-"""Before, torch's schedules wait for the last transfer of a batch alone, as their source says; on gloo they hung with
-2.6 and 2.7. That 2.8 waits for all was read there."""
+"""Earlier schedules of torch wait only for the last transfer of a batch (torch/distributed/pipelining/schedules.py); on
+gloo they hung with 2.6 and 2.7. Those of 2.8 wait for all, according to their source."""
 
 
 @dataclass(frozen=True)
-class Place:
+class ExecutionTarget:
     """Where the cells of a plan would run.
 
     Attributes:
@@ -49,52 +50,55 @@ class Place:
         return len(self.indices) // self.threads if self.device == "cpu" else len(self.indices)
 
 
-def skip_reason(cell: AnyCell, place: Place) -> str | None:
-    """Why a cell cannot run, or ``None``."""
-    if isinstance(cell, MemoryCell):
-        return skip_reason(cell.training, place)
-    few = _too_few_devices(cell, place)
-    if not isinstance(cell, Cell):
-        return few or ("mps is one device" if place.device == "mps" and cell.world_size > 1 else None)
+def training_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
+    """Why a training cell cannot run, apart from the number of devices; ``None`` if it can."""
     return (
-        few
-        or _strategy_obstacle(cell)
+        _strategy_obstacle(cell)
         or _compile_obstacle(cell)
         or _batch_obstacle(cell)
         or _model_obstacle(cell)
-        or _device_obstacle(cell, place.device)
-        or _version_obstacle(cell, place)
-        or _precision_obstacle(cell, place)
+        or _device_obstacle(cell, target.device)
+        or _version_obstacle(cell, target)
+        or _precision_obstacle(cell, target)
     )
 
 
-def _too_few_devices(cell: AnyCell, place: Place) -> str | None:
-    capacity, threads = place.capacity, place.threads
-    if cell.world_size <= capacity or (place.oversubscribe and capacity > 0):
+def machine_obstacle(cell: AnyCell, target: ExecutionTarget) -> str | None:
+    """What keeps a cell that measures the machine itself from running; ``None`` if nothing does."""
+    return too_few_devices(cell, target) or (
+        "mps has a single device; use world size 1" if target.device == "mps" and cell.world_size > 1 else None
+    )
+
+
+def too_few_devices(cell: AnyCell, target: ExecutionTarget) -> str | None:
+    """How many devices are missing; ``None`` where there are enough, or ranks may share them."""
+    capacity, threads = target.capacity, target.threads
+    if cell.world_size <= capacity or (target.oversubscribe and capacity > 0):
         return None
     have = f"{capacity} GPU{'s' * (capacity != 1)}"
-    if place.device == "cpu":
+    if target.device == "cpu":
         have = f"{capacity} CPU rank{'s' * (capacity != 1)} of {threads} core{'s' * (threads != 1)} each"
     return f"needs {cell.world_size} devices; this machine has {have}"
 
 
-def _strategy_obstacle(cell: Cell) -> str | None:
-    """Degrees that do not make the world size, or that the model cannot be split by."""
+def _strategy_obstacle(cell: TrainingCell) -> str | None:
+    """Degrees whose product is not the world size, or a split that the model does not support."""
     try:
         degrees = cell.degrees
     except ValueError as error:
         text = str(error)
         return text if text.startswith("strategy") else f"{cell.strategy.name}: {text}"
     facts = find_model(cell.model)
-    for split in cell.strategy.splits:  # also on one device: a baseline alone tells nothing
+    for split in cell.strategy.splits:  # also on one device: a baseline without its other world sizes is useless
         if facts is not None and split not in facts.splits:
             able = dict.fromkeys(other.family for other in MODELS.values() if split in other.splits)
-            return f"{cell.model} cannot be split by {split}; {' and '.join(sorted(able))} models can, and your own"
+            families = " and ".join(sorted(able))
+            return f"{cell.model} does not support {split} parallelism; {families} models do, or your own"
     return _shape_obstacle(cell, degrees)
 
 
-def _shape_obstacle(cell: Cell, degrees: Degrees) -> str | None:
-    """Heads, tokens and layers that do not divide, as far as the options tell."""
+def _shape_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
+    """Heads, tokens and layers that the degrees do not divide, as far as the options give their numbers."""
     options, strategy = cell.model_options, cell.strategy
     facts = find_model(cell.model)
     heads = options.get("num_heads", None if facts is None else facts.heads)
@@ -106,7 +110,7 @@ def _shape_obstacle(cell: Cell, degrees: Degrees) -> str | None:
     if degrees.pipeline > 1 and isinstance(strategy, PipelineBase):
         stages, pieces = strategy.stages(degrees), strategy.pieces(degrees)
         if isinstance(layers, int) and layers < stages:
-            return f"{layers} layers do not make {stages} pipeline stages"
+            return f"{layers} layers are too few for {stages} pipeline stages; lower the pipeline degree"
         if strategy.schedule == "1f1b" and pieces < stages:
             return f"schedule 1f1b over {stages} stages needs at least {stages} microbatches, not {pieces}"
         if strategy.schedule == "interleaved" and pieces % degrees.pipeline:
@@ -114,25 +118,25 @@ def _shape_obstacle(cell: Cell, degrees: Degrees) -> str | None:
     return None
 
 
-def _compile_obstacle(cell: Cell) -> str | None:
+def _compile_obstacle(cell: TrainingCell) -> str | None:
     degrees = cell.degrees
     if cell.compile and degrees.tensor > 1 and degrees.data > 1:
-        return "torch.compile fails on tensor parallelism beside copies or shards (seen with PyTorch 2.13)"
+        return "torch.compile fails on tensor parallelism combined with data parallelism (seen with PyTorch 2.13)"
     return None
 
 
-def _batch_obstacle(cell: Cell) -> str | None:
-    """A step's samples that cannot be dealt out evenly."""
+def _batch_obstacle(cell: TrainingCell) -> str | None:
+    """Samples of a step that cannot be split evenly."""
     if cell.scaling == "strong" and cell.batch_size % cell.world_size:
         return f"global batch {cell.batch_size} does not divide by {cell.world_size} devices"
     degrees = cell.degrees
     pieces, copy = cell.strategy.pieces(degrees), cell.copy_batch_size
     if degrees.pipeline > 1 and cell.gradient_accumulation > 1:
-        return "a pipeline cuts the batch into microbatches itself; gradient_accumulation must be 1"
+        return "a pipeline splits the batch into microbatches itself; set gradient_accumulation: 1"
     parts = max(pieces, cell.gradient_accumulation)
     if copy % parts:
         what = "microbatches" if pieces > 1 else "passes"
-        return f"the {copy} samples of a step and copy do not divide by {parts} {what}"
+        return f"the {copy} samples per step and model replica do not divide by {parts} {what}"
     synthetic = cell.data_source.startswith("synthetic")
     epochs = cell.measurement.epochs or cell.measurement.warmup_epochs
     if epochs is not None and synthetic and cell.num_samples < cell.global_batch_size:
@@ -140,60 +144,60 @@ def _batch_obstacle(cell: Cell) -> str | None:
     return None
 
 
-def _model_obstacle(cell: Cell) -> str | None:
+def _model_obstacle(cell: TrainingCell) -> str | None:
     facts = find_model(cell.model)
     kind = None if facts is None else facts.input_kind
     if kind is InputKind.TOKENS and cell.channels_last:
-        return "channels_last is a memory format of image models"
+        return f"channels_last is a memory format for image models; {cell.model} takes tokens"
     if kind is InputKind.TOKENS and cell.data_source == "cifar100":
-        return f"cifar100 are images, and {cell.model} takes text"
+        return f"cifar100 has images, but {cell.model} takes tokens"
     classes = cell.model_options.get("num_classes")
     if cell.data_source == "cifar100" and isinstance(classes, int) and classes < _CIFAR_CLASSES:
-        return f"cifar100 has {_CIFAR_CLASSES} classes; {cell.model} has num_classes={classes}"
+        return f"cifar100 has {_CIFAR_CLASSES} classes, {cell.model} has num_classes={classes}; raise it"
     return None
 
 
-def _device_obstacle(cell: Cell, device: DeviceKind) -> str | None:
+def _device_obstacle(cell: TrainingCell, device: DeviceKind) -> str | None:
     if device == "mps" and cell.world_size > 1:
-        return "mps is one device"
+        return "mps has a single device; use world size 1"
     staged = cell.degrees.pipeline > 1
     if staged and (device == "xpu" or (device == "cuda" and cell.measurement.sync_cuda)):
-        return "a pipeline cannot stop its device between micro-batches, as sync_cuda and the clock for xpu do"
+        return "sync_cuda (and the clock for xpu) would synchronize the device between a pipeline's micro-batches"
     if device != "cuda" and isinstance(cell.strategy, Ddp) and cell.strategy.comm_hook == "bf16":
-        return "the bf16 comm hook needs NCCL"
+        return "comm_hook bf16 needs NCCL, that is CUDA devices"
     return None
 
 
-def _version_obstacle(cell: Cell, place: Place) -> str | None:
-    """What an older torch cannot do on CPUs."""
-    version = re.match(r"(\d+)\.(\d+)", place.torch)
-    if place.device != "cpu" or version is None:
+def _version_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
+    """Strategies that an older torch does not support on CPUs."""
+    version = re.match(r"(\d+)\.(\d+)", target.torch)
+    if target.device != "cpu" or version is None:
         return None
-    found = tuple(map(int, version.groups()))
+    installed = tuple(map(int, version.groups()))
     degrees = cell.degrees
     needs = [("FSDP", _FSDP_ON_CPUS)] if isinstance(cell.strategy, Fsdp) or degrees.shard > 1 else []
     needs += [("a pipeline", _PIPELINES_ON_CPUS)] if degrees.pipeline > 1 else []
     for what, needed in needs:
-        if found < needed:
-            return f"{what} on CPUs needs PyTorch {'.'.join(map(str, needed))}; this is {place.torch}"
+        if installed < needed:
+            return f"{what} on CPUs needs PyTorch {'.'.join(map(str, needed))}; this is {target.torch}"
     return None
 
 
-def _precision_obstacle(cell: Cell, place: Place) -> str | None:
+def _precision_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
     if cell.precision == "fp8" and cell.degrees.tensor > 1:
-        return "fp8 is not combined with tensor parallelism"
+        return "fp8 cannot be combined with tensor parallelism; use bf16"
     if cell.precision == "fp16" and cell.degrees.model > 1:
-        return "fp16's gradient scaler does not reach over parts of a model; use bf16"
-    if place.device != "cuda":
-        return f"{cell.precision} exists on CUDA devices only" if cell.precision in _CUDA_ONLY else None
+        return "fp16's gradient scaler does not support models that are split over ranks; use bf16"
+    if target.device != "cuda":
+        return f"{cell.precision} needs a CUDA device" if cell.precision in _CUDA_ONLY else None
     needed = _MIN_CAPABILITY.get(cell.precision)
     if needed is None:
         return None
-    for info in place.devices:
-        if info.index not in place.indices[: cell.world_size] or info.compute_capability is None:
+    for info in target.devices:
+        if info.index not in target.indices[: cell.world_size] or info.compute_capability is None:
             continue
         capability = tuple(int(part) for part in info.compute_capability.split("."))
         if capability < needed:
-            wanted = ".".join(map(str, needed))
-            return f"{cell.precision} needs compute capability {wanted}; {info.name} has {info.compute_capability}"
+            minimum = ".".join(map(str, needed))
+            return f"{cell.precision} needs compute capability {minimum}; {info.name} has {info.compute_capability}"
     return None

@@ -1,17 +1,16 @@
-"""Which devices a smaller count takes, and which cores their ranks run on. Pure."""
+"""Orders the devices for smaller world sizes, and finds the cores of their ranks. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torchscale.schema.config import Placement
-from torchscale.schema.environment import DeviceInfo
+from torchscale.config.choices import Placement
+from torchscale.schema.node.environment import DeviceInfo
 
 
 def ordered(indices: Sequence[int], devices: Sequence[DeviceInfo], placement: Placement) -> tuple[int, ...]:
-    """Devices in the order in which ranks take them: one NUMA node after the other, or nodes in turn. In their own
-    order
-    where a device's node is not known."""
+    """Device indices in the order in which ranks take them: ``packed`` fills one NUMA node after the other, else
+    nodes take turns. Unchanged where the node of any device is unknown."""
     nodes = {info.index: info.numa_node for info in devices}
     if any(nodes.get(index) is None for index in indices):
         return tuple(indices)
@@ -25,6 +24,6 @@ def ordered(indices: Sequence[int], devices: Sequence[DeviceInfo], placement: Pl
 
 
 def bound_cores(cores: Mapping[int, tuple[int, ...]], devices: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
-    """The cores beside each rank's device; ``None`` unless they are known for all."""
-    found = tuple(cores.get(device, ()) for device in devices)
-    return found if found and all(found) else None
+    """The cores of the NUMA node of each rank's device; ``None`` unless they are known for all."""
+    core_sets = tuple(cores.get(device, ()) for device in devices)
+    return core_sets if core_sets and all(core_sets) else None

@@ -1,4 +1,4 @@
-"""The report as data: what it says, in order, without how it looks. Every renderer works from this alone."""
+"""The report as data: its content in order, without layout. Renderers use nothing else."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from torchscale.texts import printable
+from torchscale.util.text import strip_control
 
 
 class Tone(str, Enum):
-    """How a value is meant, never told by colour alone."""
+    """The meaning of a value; renderers must not show it by colour only."""
 
     PLAIN = "plain"
     GOOD = "good"
@@ -22,26 +22,27 @@ class Tone(str, Enum):
 
 
 _FEW_DECADES = 3
+"""Up to this many decades, ticks at 1, 2 and 5 do not overlap."""
 MAX_TEXT = 600
-"""Longer texts are cut: a page is for reading, and a megabyte in one line would take minutes to lay out."""
+"""Longer texts are cut: a megabyte in one line would take minutes to lay out."""
 
 
 MAX_PAPER_ROWS = 300
-"""Of a table, where nothing can be sorted or filtered: more would be a wall of pages."""
+"""Rows of a table in PDF and Markdown: several pages, which cannot be sorted or filtered."""
 
 
 MAX_BLOCK = 8_000
-"""The same of what is set as typed."""
+"""The same for preformatted text, such as a config: a few pages."""
 
 
 def shortened(text: str, limit: int = MAX_TEXT) -> str:
     """``text`` for people: cut with an ellipsis where it is longer than ``limit``, and without what controls a terminal
     or the direction of writing."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return printable(cut)
+    return strip_control(cut)
 
 
-class Value(NamedTuple):
+class TableValue(NamedTuple):
     """A table's entry: text for people, ``sort`` for ordering (numbers before text)."""
 
     text: str
@@ -49,13 +50,13 @@ class Value(NamedTuple):
     tone: Tone = Tone.PLAIN
 
 
-DASH = Value("–", None, Tone.DIM)
-"""Where nothing was measured."""
+DASH = TableValue("–", None, Tone.DIM)
+"""Shown where nothing was measured."""
 
 
-def optional_value(number: float | None, words: Callable[[float], str]) -> Value:
-    """A number in words; a dash where it was not measured."""
-    return DASH if number is None else Value(words(number), number)
+def optional_value(number: float | None, format_number: Callable[[float], str]) -> TableValue:
+    """A formatted number; – where it was not measured."""
+    return DASH if number is None else TableValue(format_number(number), number)
 
 
 @dataclass(frozen=True)
@@ -73,20 +74,22 @@ class Table:
 
     caption: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Value, ...], ...]
+    rows: tuple[tuple[TableValue, ...], ...]
     searchable: bool = False
 
-    def cut_words(self, limit: int) -> str:
-        """What to say where only the first ``limit`` rows are shown; empty where all are."""
+    def truncation_note(self, limit: int) -> str:
+        """A note where only the first ``limit`` rows are shown; empty where all are."""
         count = len(self.rows)
         return (
-            f"The first {limit:,} of {count:,} rows; summary.csv and the HTML report hold all." if count > limit else ""
+            f"Showing the first {limit:,} of {count:,} rows; see summary.csv or the HTML report for all."
+            if count > limit
+            else ""
         )
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A few sentences; ``code`` is set as typed. What is said ``of_charts`` is left out where none are drawn."""
+    """A few sentences; ``code`` is preformatted. Text ``of_charts`` is omitted in formats without charts."""
 
     text: str
     code: bool = False
@@ -95,13 +98,13 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """Statements that stand on their own."""
+    """A list of independent statements."""
 
     items: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Series:
+class ChartSeries:
     """A line of a chart.
 
     Attributes:
@@ -110,7 +113,7 @@ class Series:
         low, high: Ends of the interval at each point; empty where there is none.
         reference: An ideal or a limit rather than a measurement.
         marks: Events: points that are not joined, drawn as crosses.
-        legend: Whether it stands there; else the text says what it is.
+        legend: Whether the line is in the legend; otherwise the text explains it.
     """
 
     name: str
@@ -144,7 +147,7 @@ class Chart:
     summary: str
     x_label: str
     y_label: str
-    series: tuple[Series, ...]
+    series: tuple[ChartSeries, ...]
     x_ticks: tuple[float, ...] = ()
     markers: bool = True
     y_from_zero: bool = True
@@ -166,7 +169,7 @@ class Part:
     Attributes:
         name: For the legend.
         values: One a bar; negative ones go below the axis.
-        style: Number of its colour: equal in all charts; ``None`` for what all start from.
+        style: Number of its colour, equal in all charts; ``None`` for the baseline.
     """
 
     name: str
@@ -189,7 +192,7 @@ class StackedChart:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some of a row's time."""
+    """A time span of a row; ``start`` and ``end`` in the unit of the x axis."""
 
     row: int
     start: float
@@ -198,7 +201,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class TimelineChart:
-    """What each row does over time. ``kinds`` are the legend's entries with their stretches."""
+    """The activity of each row over time. ``kinds`` are the legend's entries with their stretches."""
 
     name: str
     title: str
@@ -209,15 +212,15 @@ class TimelineChart:
 
 
 def log_ticks(values: Iterable[float]) -> tuple[float, ...]:
-    """Where a logarithmic axis over these values is marked: 1, 2 and 5 of each decade, or decades alone where they are
-    many."""
-    known = [value for value in values if value > 0]
-    if not known:
+    """Tick positions of a logarithmic axis over these values: 1, 2 and 5 of each decade, or only decades where
+    there are many."""
+    positive = [value for value in values if value > 0]
+    if not positive:
         return ()
-    low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
+    low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
     steps = (1, 2, 5) if high - low <= _FEW_DECADES else (1,)
     ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]
-    return tuple(tick for tick in ticks if min(known) / 2 <= tick <= max(known) * 2)
+    return tuple(tick for tick in ticks if min(positive) / 2 <= tick <= max(positive) * 2)
 
 
 AnyChart = Chart | StackedChart | TimelineChart
@@ -245,7 +248,7 @@ class Section:
 
 @dataclass(frozen=True)
 class KeyFigure:
-    """One of the few numbers at the top."""
+    """A number shown at the top of the report."""
 
     label: str
     value: str
@@ -254,7 +257,7 @@ class KeyFigure:
 
 @dataclass(frozen=True)
 class Document:
-    """The whole report."""
+    """A whole report: title, summary, key figures and sections."""
 
     title: str
     subtitle: str

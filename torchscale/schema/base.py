@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 F = TypeVar("F", bound="Frozen")
 
-SCHEMA_VERSION = 1
-"""Of everything in a run folder. A reader refuses a newer one and says so; it never guesses."""
+SCHEMA_VERSION = 2
+"""Of everything in a run folder. A reader refuses any other and names both; it never guesses."""
 
 
 class Frozen(BaseModel):

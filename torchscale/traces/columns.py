@@ -1,10 +1,13 @@
-"""Small helpers that both readers build their columns with."""
+"""Columns of spans, collectives and steps, as both readers build them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import numpy as np
 
-from torchscale.schema.span import Collectives, Spans, Steps
+from torchscale.schema.profiles.span import CollectiveSpans, Spans, Steps
 
 _NCCL_OPS = (
     ("allreduce", "all_reduce"),
@@ -20,6 +23,7 @@ _NCCL_OPS = (
     ("recv", "send_recv"),
     ("barrier", "barrier"),
 )
+"""Part of a name → operation; the first that fits decides, so ``allgather`` stands before ``gather``."""
 
 
 def op_of(name: str) -> str:
@@ -28,8 +32,8 @@ def op_of(name: str) -> str:
     A send here is a receive there: both are ``send_recv``. What is not known keeps its own name.
     """
     flat = name.lower().replace("_", "")
-    for sign, op in _NCCL_OPS:
-        if sign in flat:
+    for part, op in _NCCL_OPS:
+        if part in flat:
             return op
     return name.partition("(")[0][:80]
 
@@ -65,23 +69,45 @@ def join_spans(parts: list[Spans]) -> Spans:
     """One table of several."""
     parts = parts or [no_spans()]
     return Spans(
-        *(
-            np.concatenate([getattr(part, column) for part in parts])
-            for column in ("start", "end", "kind", "name", "lane", "link", "detail")
-        )
+        start=np.concatenate([part.start for part in parts]),
+        end=np.concatenate([part.end for part in parts]),
+        kind=np.concatenate([part.kind for part in parts]),
+        name=np.concatenate([part.name for part in parts]),
+        lane=np.concatenate([part.lane for part in parts]),
+        link=np.concatenate([part.link for part in parts]),
+        detail=np.concatenate([part.detail for part in parts]),
     )
 
 
-def make_collectives(rows: list[tuple[int, int, str, str, int, int, int]]) -> Collectives:
-    """From rows of (start, end, op, group, payload bytes, sequence, lane), in any order."""
+class CollectiveRow(NamedTuple):
+    """A collective of one rank; times in nanoseconds, -1 for a size or a sequence number that the trace lacks."""
+
+    start: int
+    end: int
+    op: str
+    group: str
+    payload_bytes: int
+    sequence: int
+    lane: int
+
+
+class StepRow(NamedTuple):
+    """A recorded step; times in nanoseconds."""
+
+    start: int
+    end: int
+    number: int
+
+
+def make_collectives(rows: Iterable[CollectiveRow]) -> CollectiveSpans:
+    """Columns from rows in any order."""
     ops, groups = NameTable(), NameTable()
-    rows = sorted(rows)
     numbers = [
-        (start, end, ops.number(op), groups.number(group), size, sequence, lane)
-        for start, end, op, group, size, sequence, lane in rows
+        (row.start, row.end, ops.number(row.op), groups.number(row.group), row.payload_bytes, row.sequence, row.lane)
+        for row in sorted(rows)
     ]
     table = np.array(numbers, dtype=np.int64).reshape(-1, 7)
-    return Collectives(
+    return CollectiveSpans(
         start=table[:, 0],
         end=table[:, 1],
         op=table[:, 2].astype(np.int32),
@@ -94,7 +120,7 @@ def make_collectives(rows: list[tuple[int, int, str, str, int, int, int]]) -> Co
     )
 
 
-def make_steps(rows: list[tuple[int, int, int]]) -> Steps:
-    """From rows of (start, end, number), in any order."""
+def make_steps(rows: Iterable[StepRow]) -> Steps:
+    """Columns from rows in any order."""
     table = np.array(sorted(rows), dtype=np.int64).reshape(-1, 3)
     return Steps(table[:, 0], table[:, 1], table[:, 2])

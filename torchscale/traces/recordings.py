@@ -13,16 +13,19 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from torchscale.errors import TraceError
-from torchscale.schema.span import RankTrace, Trace
-from torchscale.traces.kineto import is_kineto, read_kineto
-from torchscale.traces.nsys import is_sqlite, read_nsys
+from torchscale.schema.profiles.span import RankTrace, Trace
+from torchscale.traces.kineto.reader import is_kineto, read_kineto
+from torchscale.traces.nsys.database import is_sqlite
+from torchscale.traces.nsys.reader import read_nsys
 
 REPORT_SUFFIX = ".nsys-rep"
 _PEEK_BYTES = 1 << 20
+"""The header before ``traceEvents`` is far shorter."""
 _MAX_MEMBERS = 4096
+"""Of an archive; a hostile one can hold any number."""
 _JSON_SUFFIXES = (".json", ".json.gz")
 _OURS = ".perfetto.json.gz"
-"""A timeline that was made of recordings is none."""
+"""Timelines that torchscale wrote; they are not recordings."""
 _ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
 
 
@@ -32,10 +35,10 @@ def find_recordings(paths: list[Path]) -> list[Path]:
     Raises:
         TraceError: a path does not exist, or a directory holds no recording.
     """
-    found: list[Path] = []
+    recordings: list[Path] = []
     for path in paths:
         if path.is_file():
-            found.append(path)
+            recordings.append(path)
         elif path.is_dir():
             inside = sorted(item for item in path.rglob("*") if item.is_file() and _looks_like_recording(item))
             if not inside:
@@ -43,11 +46,11 @@ def find_recordings(paths: list[Path]) -> list[Path]:
                     f"{path}: no recording in this directory",
                     hint="expected .nsys-rep, .sqlite, .json, .json.gz or .tar.gz files",
                 )
-            found += inside
+            recordings += inside
         else:
             raise TraceError(f"{path}: no such file or directory")
-    exported = {path.with_suffix(REPORT_SUFFIX) for path in found if path.suffix == ".sqlite"}
-    unique = dict.fromkeys(path for path in found if path not in exported)
+    exported = {path.with_suffix(REPORT_SUFFIX) for path in recordings if path.suffix == ".sqlite"}
+    unique = dict.fromkeys(path for path in recordings if path not in exported)
     return list(unique)
 
 
@@ -66,10 +69,10 @@ def read_recordings(paths: list[Path]) -> Trace:
             recorders.add(recorder)
             notes += [note for note in more if note not in notes]
     if not ranks:
-        raise TraceError("no recording to analyse")
+        raise TraceError("no recording to analyze")
     if len(recorders) > 1:
         raise TraceError(
-            "recordings of nsys and of torch.profiler are mixed", hint="analyse each on its own; they share no clock"
+            "recordings of nsys and of torch.profiler are mixed", hint="analyze each on its own; they share no clock"
         )
     ranks = _distinct(sorted(ranks, key=lambda rank: rank.rank))
     declared = {rank.world_size for rank in ranks if rank.world_size is not None}
@@ -155,7 +158,7 @@ def _decompressed(name: str, raw: BinaryIO) -> Iterator[BinaryIO]:
 
 def _members(path: Path) -> Iterator[tuple[str, BinaryIO]]:
     """The traces of an archive, read in place: nothing is unpacked to the disk."""
-    found = 0
+    count_of_traces = 0
     with tarfile.open(path, "r:*") as archive:
         for count, member in enumerate(archive):
             if count >= _MAX_MEMBERS:
@@ -165,7 +168,7 @@ def _members(path: Path) -> Iterator[tuple[str, BinaryIO]]:
                 continue
             file = archive.extractfile(member)
             if file is not None:
-                found += 1
+                count_of_traces += 1
                 yield name, cast(BinaryIO, file)
-    if not found:
+    if not count_of_traces:
         raise TraceError(f"{path}: no .json or .json.gz in this archive")

@@ -1,5 +1,5 @@
-"""``python -m torchscale.worker TASK.json``: the life of one rank, started by torchrun; with ``--group DIRECTORY``, of
-launches that are handed over there one after the other."""
+"""``python -m torchscale.worker TASK.json`` runs one launch in one rank, started by torchrun. With ``--group
+DIRECTORY`` the rank runs the launches that appear in that directory, one after the other."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchscale.schema.task import GroupItem, LaunchTask
+from torchscale.schema.launch.task import GroupItem, LaunchTask
 
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.01
+"""Between two looks for the next launch: short against a launch, long enough to take no measurable share of a core."""
 _HANDOVER_SECONDS = 600.0
-"""How long ranks of a group wait for their next launch; the launcher needs a moment between two."""
+"""Ranks of a group that get no launch for this long leave. The launcher needs seconds between two launches; ten minutes
+mean that it has gone."""
 
 
 def main() -> None:
-    """Run one rank to its end and leave without Python's own teardown."""
+    """Run one rank to its end; leaves by ``os._exit``, without Python's teardown."""
     started = time.perf_counter()
     _die_with_parent()
     _volunteer_for_oom_killer()
@@ -80,13 +82,13 @@ def _die_with_parent() -> None:
 
 
 def _volunteer_for_oom_killer() -> None:
-    """Where the host runs out of memory, a rank is what should go, not the user's shell or the launcher."""
+    """Make the kernel's out-of-memory killer prefer this rank to the user's shell and to the launcher."""
     with contextlib.suppress(OSError):  # not Linux, or not permitted: then the kernel chooses by size, as always
-        Path("/proc/self/oom_score_adj").write_text("1000")
+        Path("/proc/self/oom_score_adj").write_text("1000")  # the highest score there is
 
 
 def _limit_to_share(task: LaunchTask, local_rank: int) -> None:
-    """Bind this rank to its cores, so that a CPU device is the same share of the machine at every world size."""
+    """Pin this rank to its cores, so that a CPU device is the same share of the machine at every world size."""
     if task.cpu_sets is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, task.cpu_sets[local_rank])
 

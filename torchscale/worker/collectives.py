@@ -1,4 +1,4 @@
-"""A sweep of collectives, as one rank lives it: every operation, dtype and size, checked before and after."""
+"""Measures collectives in one rank: every operation, dtype and size, its result checked before and after timing."""
 
 from __future__ import annotations
 
@@ -10,27 +10,35 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
-from torchscale.schema.ceilings import ElementType, Operation
-from torchscale.schema.collectives import CollectiveSample, CollectivesCell, CollectivesRank, PairSample
-from torchscale.schema.progress import Progress
-from torchscale.schema.task import LaunchTask
-from torchscale.units import format_bytes
-from torchscale.worker.exchanges import EXCHANGES, Exchange, Message
+from torchscale.config.choices import ElementType, Operation
+from torchscale.schema.cells.collectives import CollectiveSample, CollectivesCell, CollectivesRank, PairSample
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.util.units import format_bytes
+from torchscale.worker.collective_operations import COLLECTIVES, Collective, Message
+from torchscale.worker.identity import rank_identity
 from torchscale.worker.measure.clock import Clock, HostClock, make_clock
-from torchscale.worker.outbox import Outbox
-from torchscale.worker.place import place_of
 from torchscale.worker.probe_gpu import driver_facts
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
+from torchscale.worker.rank_files import RankFiles
 
 _PAIR_CALLS = 10
+"""At most this many messages for each of the n(n-1) pairs and both sizes: 8 ranks have 56 pairs."""
 _TOPOLOGY_SECONDS = 10.0
+"""`nvidia-smi` answers within a few seconds, unless the driver hangs; the measurement must not hang with it."""
 _TOPOLOGY_CHARACTERS = 8000
+"""The matrix of 16 GPUs with its legend fits; a record should not grow beyond."""
 _UNSUPPORTED = ("not support", "unsupported", "not implemented", "no backend type")
 
 
-def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, outbox: Outbox) -> CollectivesRank:
-    """Time the whole sweep; the record of this rank."""
-    sweep = _Sweep(cell, ranks, outbox)
+def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, files: RankFiles) -> CollectivesRank:
+    """Measure every operation, dtype and size of the cell. Returns the record of this rank; what a backend does not
+    support is listed in it.
+
+    Raises:
+        RuntimeError: a collective failed for another reason than missing support.
+    """
+    sweep = _Sweep(cell, ranks, files)
     for operation, dtype in itertools.product(cell.operations, cell.dtypes):
         if operation == "pairs":
             continue
@@ -43,7 +51,7 @@ def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, o
     pairs = tuple(sweep.pairs()) if "pairs" in cell.operations else ()
     asks_driver = ranks.rank == 0 and ranks.device.type == "cuda"
     return CollectivesRank(
-        **dict(place_of(task, ranks)),
+        **dict(rank_identity(task, ranks)),
         samples=tuple(sweep.samples),
         pairs=pairs,
         unsupported=sweep.unsupported,
@@ -53,7 +61,7 @@ def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, o
 
 
 def _topology() -> str:
-    """How the devices are connected, as the driver's own tool draws it; empty where it is not there."""
+    """The topology matrix of ``nvidia-smi topo -m``; empty where the tool is missing or fails."""
     try:
         done = subprocess.run(
             ["nvidia-smi", "topo", "-m"],  # noqa: S607 - wherever the driver's installation put it
@@ -69,10 +77,10 @@ def _topology() -> str:
 
 
 class _Sweep:
-    """What has been measured so far."""
+    """Times the collectives of a cell and collects the samples."""
 
-    def __init__(self, cell: CollectivesCell, ranks: Ranks, outbox: Outbox) -> None:
-        self._cell, self._ranks, self._outbox = cell, ranks, outbox
+    def __init__(self, cell: CollectivesCell, ranks: Ranks, files: RankFiles) -> None:
+        self._cell, self._ranks, self._files = cell, ranks, files
         self._clock = make_clock(ranks.device, sync_cuda=False)
         self.samples: list[CollectiveSample] = []
         self.unsupported: dict[str, str] = {}
@@ -85,22 +93,22 @@ class _Sweep:
             return
         done: set[int] = set()
         for size in self._cell.sizes:
-            self._say(f"{operation} {dtype} {format_bytes(size)}")
-            exchange = EXCHANGES[operation](self._ranks, dtype, size)
-            if exchange.payload_bytes in done:
+            self._report_progress(f"{operation} {dtype} {format_bytes(size)}")
+            collective = COLLECTIVES[operation](self._ranks, dtype, size)
+            if collective.payload_bytes in done:
                 continue  # sizes below one element of every rank round to the same
-            done.add(exchange.payload_bytes)
-            wrong = self._check(exchange)
-            exchange.rest()
-            mean, calls = self._time(exchange.call, self._clock)
-            wrong = max(wrong, self._check(exchange))
+            done.add(collective.payload_bytes)
+            wrong = self._check(collective)
+            collective.clear()
+            mean, calls = self._time(collective.call, self._clock)
+            wrong = max(wrong, self._check(collective))
             self.samples.append(
                 CollectiveSample(
                     operation=operation,
                     dtype=dtype,
-                    payload_bytes=exchange.payload_bytes,
-                    elements=exchange.elements,
-                    in_place=exchange.in_place,
+                    payload_bytes=collective.payload_bytes,
+                    elements=collective.elements,
+                    in_place=collective.in_place,
                     mean_seconds=mean,
                     call_seconds=calls,
                     wrong_elements=wrong,
@@ -108,11 +116,11 @@ class _Sweep:
             )
 
     def pairs(self) -> Iterator[PairSample]:
-        """Messages between every two ranks, while all others wait; told by who receives."""
+        """Time messages from each rank to each other, one pair at a time. The receiving rank yields the sample."""
         rank, calls = self._ranks.rank, min(_PAIR_CALLS, self._cell.iterations)
         for source, target in itertools.permutations(range(self._ranks.world_size), 2):
-            self._say(f"rank {source} to {target}")
-            self._ranks.align()
+            self._report_progress(f"rank {source} to {target}")
+            self._ranks.barrier()
             if rank not in (source, target):
                 continue
             small = Message(self._ranks, self._cell.min_bytes, source, target)
@@ -137,8 +145,8 @@ class _Sweep:
                 )
 
     def _barrier(self, dtype: ElementType) -> None:
-        """A barrier holds the host, whatever the device."""
-        self._say("barrier")
+        """Time barriers with the host clock: they block the host, whatever the device."""
+        self._report_progress("barrier")
         mean, calls = self._time(self._wait_for_all, HostClock())
         self.samples.append(
             CollectiveSample(
@@ -161,17 +169,17 @@ class _Sweep:
             dist.barrier()
 
     def _time(self, call: Callable[[], None], clock: Clock) -> tuple[float, tuple[float, ...]]:
-        """Mean of one loop of calls, then the seconds of as many timed one by one."""
+        """Mean seconds of a call in one loop, and the seconds of as many calls that are timed one by one."""
         for _ in range(self._cell.warmup):
             call()
         count = self._cell.iterations
-        self._ranks.align()
+        self._ranks.barrier()
         clock.mark()
         for _ in range(count):
             call()
         clock.mark()
         mean = clock.read()[-1] / count
-        self._ranks.align()
+        self._ranks.barrier()
         clock.mark()
         for _ in range(count):
             call()
@@ -179,11 +187,11 @@ class _Sweep:
         marks = clock.read()
         return mean, tuple(after - before for before, after in itertools.pairwise(marks))
 
-    def _check(self, exchange: Exchange) -> int:
-        """Run it once on numbers that tell where they come from."""
-        exchange.fill()
-        exchange.call()
-        return exchange.wrong_elements()
+    def _check(self, collective: Collective) -> int:
+        """Number of wrong elements after one call on known values."""
+        collective.fill()
+        collective.call()
+        return collective.wrong_elements()
 
-    def _say(self, what: str) -> None:
-        self._outbox.progress(Progress(phase="measuring", steps=len(self.samples), detail=what))
+    def _report_progress(self, what: str) -> None:
+        self._files.progress(Progress(phase="measuring", steps=len(self.samples), detail=what))

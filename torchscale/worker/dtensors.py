@@ -1,4 +1,4 @@
-"""Tensors that lie in parts on many ranks, without importing what makes them where there are none."""
+"""Access to DTensors (tensors that are sharded over ranks) that does not import torch's DTensor module itself."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def as_dtensor(tensor: Tensor) -> DTensor | None:
-    """``tensor`` if it is a part of one; ``None`` for a whole tensor."""
+    """``tensor`` if it is a DTensor; ``None`` for a plain tensor."""
     module = sys.modules.get("torch.distributed.tensor")
-    if module is None:  # slow to import, and nobody has: then there are none
+    if module is None:  # slow to import; where no one has, there can be no DTensor
         return None
     kind: type[DTensor] = module.DTensor
     return tensor if isinstance(tensor, kind) else None
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """What of ``tensor`` lies on this rank."""
+    """The local shard of a DTensor; a plain tensor as it is."""
     split = as_dtensor(tensor)
     return tensor if split is None else split.to_local()

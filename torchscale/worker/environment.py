@@ -12,14 +12,15 @@ from pathlib import Path
 import psutil
 import torch
 
-from torchscale.names import __version__
-from torchscale.schema.environment import DeviceInfo, Environment, Versions, relevant_variables
+from torchscale.schema.node.environment import DeviceInfo, Environment, Versions, relevant_variables
+from torchscale.version import __version__
 
 _GIT_SECONDS = 5.0
+"""`git describe` takes milliseconds, but can hang on a network file system; the commit is optional."""
 
 
 def collect_environment() -> Environment:
-    """Host, devices and versions. ``cores`` and ``command`` are the launcher's to fill in."""
+    """Host, devices and versions. The launcher replaces ``cores`` (here all physical ones) and sets ``command``."""
     return Environment(
         hostname=platform.node(),
         system=f"{platform.system()} {platform.release()}",
@@ -66,7 +67,7 @@ def collect_devices() -> tuple[DeviceInfo, ...]:
 
 
 def cuda_device(index: int) -> DeviceInfo:
-    """One CUDA device by torch's index."""
+    """Name, UUID, memory, compute capability and NUMA node of the CUDA device with torch's index ``index``."""
     properties = torch.cuda.get_device_properties(index)
     return DeviceInfo(
         kind="cuda",
@@ -80,7 +81,8 @@ def cuda_device(index: int) -> DeviceInfo:
 
 
 def _numa_node(properties: object) -> int | None:
-    """Of a GPU's PCI slot; ``None`` where the system does not say (-1 on machines of one node)."""
+    """NUMA node of a GPU's PCI slot; ``None`` where the kernel does not report one (it gives -1 on machines of one
+    node)."""
     parts = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
     numbers = [part for part in parts if isinstance(part, int)]
     if len(numbers) < len(parts):
@@ -94,7 +96,7 @@ def _numa_node(properties: object) -> int | None:
 
 
 def cpu_name() -> str:
-    """The processor as the kernel calls it."""
+    """Model name of the processor as in ``/proc/cpuinfo``, else as :mod:`platform` reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -106,7 +108,7 @@ def cpu_name() -> str:
 
 
 def nccl_version() -> str | None:
-    """NCCL as torch was built with; ``None`` without it."""
+    """Version of the NCCL that torch uses; ``None`` for a torch without NCCL."""
     if not torch.distributed.is_nccl_available():
         return None
     version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What a rank says when it dies: the kind of failure, told by the exception itself."""
+"""Turns the exception that ended a rank into a failure record with its kind (out of memory, peer lost, …)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import traceback
 
 import torch
 
-from torchscale.schema.record import FailureKind, RankFailure
+from torchscale.schema.launch.failure import FailureKind, RankFailure
 
 _MESSAGE_CHARACTERS = 2000
+"""CUDA's and NCCL's longest messages fit; a message with a printed tensor must not fill the record."""
 _TRACEBACK_CHARACTERS = 6000
-# In lower case, as errors are compared.
+"""About 60 lines: the innermost frames, which name the cause."""
+# All in lower case: messages are lowered before they are compared.
 _OUT_OF_MEMORY = (
     "can't allocate memory",
     "cannot allocate memory",
@@ -34,7 +36,8 @@ _PEER_LOST = (
 
 
 def describe_failure(error: BaseException, rank: int) -> RankFailure:
-    """The failure of a rank, with the end of its traceback."""
+    """The failure of ``rank``: kind, type, message (2,000 characters) and the end of its traceback (6,000
+    characters)."""
     text = str(error) or type(error).__name__
     trace = "".join(traceback.format_exception(error))
     return RankFailure(

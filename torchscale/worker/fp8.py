@@ -10,30 +10,30 @@ from torch import Tensor, nn
 
 _FORWARD, _GRADIENT = torch.float8_e4m3fn, torch.float8_e5m2
 _MULTIPLE = 16
-"""Sizes of a product that the hardware takes."""
+"""The hardware multiplies fp8 matrices only where each dimension is a multiple of this."""
 
 
 def use_fp8(module: nn.Module) -> int:
-    """Let every linear layer whose sizes allow it multiply in fp8, in place; how many do.
+    """Make every linear layer whose sizes are multiples of 16 multiply in fp8, in place. Returns the number of layers.
 
     Raises:
-        ValueError: none does.
+        ValueError: the model has no such layer.
     """
-    found = 0
+    converted = 0
     for part in module.modules():
         if type(part) is nn.Linear and part.in_features % _MULTIPLE == 0 and part.out_features % _MULTIPLE == 0:
             part.__class__ = Fp8Linear
-            found += 1
-    if found == 0:
+            converted += 1
+    if converted == 0:
         raise ValueError(f"precision fp8: the model has no torch.nn.Linear whose sizes are multiples of {_MULTIPLE}")
-    return found
+    return converted
 
 
 class Fp8Linear(nn.Linear):
     """A linear layer whose three products run in fp8; its result is of autocast's type."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """(…, in_features) to (…, out_features)."""
+        """``input`` (…, in_features) → (…, out_features), in autocast's dtype."""
         kind = (
             torch.get_autocast_dtype(input.device.type) if torch.is_autocast_enabled(input.device.type) else input.dtype
         )
@@ -80,7 +80,7 @@ def _multiply(left: Tensor, right: Tensor, left_type: torch.dtype, right_type: t
 
 
 def _scale(tensor: Tensor, kind: torch.dtype) -> Tensor:
-    """What the largest value is multiplied by to fill the type."""
+    """The factor that maps the largest absolute value to the largest of ``kind``; 1e-12 avoids a division by zero."""
     return torch.finfo(kind).max / tensor.abs().amax().float().clamp(min=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""The ceilings of a device: matrix products, copies, a disk. All ranks measure the same thing at the same time."""
+"""Peak rates of a device: matrix products, copies, disk. All ranks measure the same operation at the same time."""
 
 from __future__ import annotations
 
@@ -13,25 +13,31 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchscale.schema.ceilings import MatmulType
-from torchscale.schema.hardware import CopySample, DiskSample, HardwareCell, HardwareRank, MatmulSample
-from torchscale.schema.progress import Progress
-from torchscale.schema.task import LaunchTask
-from torchscale.units import format_bytes
+from torchscale.config.choices import MatmulType
+from torchscale.schema.cells.hardware import CopySample, DiskSample, HardwareCell, HardwareRank, MatmulSample
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.util.units import format_bytes
+from torchscale.worker.identity import rank_identity
 from torchscale.worker.measure.clock import make_clock
 from torchscale.worker.measure.page_cache import drop_from_cache, resident_share
-from torchscale.worker.outbox import Outbox
-from torchscale.worker.place import place_of
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
+from torchscale.worker.rank_files import RankFiles
 
 _GROUP_SECONDS = 1e-3
-"""Calls shorter than this are timed in groups, so that the marks between them do not count."""
+"""Calls are timed in groups of at least this length: a mark takes microseconds, which is less than 1 % of it."""
 _MIN_TIMES, _MAX_TIMES = 5, 200
+"""Five samples are the fewest with a useful median; beyond 200, a longer measurement adds nothing to it."""
 _COLD_TIMES = 5
+"""Each first overwrites the caches, which takes longer than the call; a median needs no more."""
 _CACHE_BYTES = 256 << 20
-"""What is written to empty the caches: beyond the last-level cache of GPUs and of most CPUs."""
+"""Written to empty the caches: larger than the last-level cache of GPUs (50 MB on an H100) and of most CPUs."""
 _LONGEST_PRODUCT_SECONDS = 2.0
+"""A product is timed at least five times warm and five times cold: at 2 s each a shape would take 20 s."""
 _DISK_CHUNK = 8 << 20
+"""Large enough that system calls do not limit a fast disk, small against any file that is measured."""
+_HOST_COPY_BYTES = 256 << 20
+"""At most this much memory is pinned: a transfer reaches its full rate far below it."""
 _DTYPES: dict[MatmulType, torch.dtype] = {
     "fp64": torch.float64,
     "fp32": torch.float32,
@@ -41,28 +47,33 @@ _DTYPES: dict[MatmulType, torch.dtype] = {
 }
 
 
-def measure_hardware(task: LaunchTask, cell: HardwareCell, ranks: Ranks, outbox: Outbox) -> HardwareRank:
-    """Measure everything the cell asks for; the record of this rank."""
-    bench = _Bench(cell, ranks, outbox)
+def measure_hardware(task: LaunchTask, cell: HardwareCell, ranks: Ranks, files: RankFiles) -> HardwareRank:
+    """Measure every rate that the cell asks for. Returns the record of this rank; dtypes that the device cannot
+    multiply are listed in it with the error.
+
+    Raises:
+        OSError: the disk path cannot be written.
+    """
+    bench = _Bench(cell, ranks, files)
     unsupported: dict[str, str] = {}
     matmuls: list[MatmulSample] = []
     for dtype in cell.matmul_dtypes:
-        ranks.align()
+        ranks.barrier()
         try:
             matmuls += bench.products(dtype)
         except (RuntimeError, NotImplementedError) as error:
             unsupported[dtype] = str(error).partition("\n")[0][:200]
     copies = [sample for kind in (bench.device_copies, bench.host_copies) for sample in kind()]
-    ranks.align()
+    ranks.barrier()
     if ranks.rank == 0:
         copies += bench.peer_copies(task.device_indices)
     disk = None
     if cell.disk_path is not None and ranks.rank == 0:
-        outbox.progress(Progress(phase="measuring", detail="disk"))
+        files.progress(Progress(phase="measuring", detail="disk"))
         disk = measure_disk(Path(cell.disk_path), cell.disk_bytes)
-    ranks.align()
+    ranks.barrier()
     return HardwareRank(
-        **dict(place_of(task, ranks)),
+        **dict(rank_identity(task, ranks)),
         matmuls=tuple(matmuls),
         copies=tuple(copies),
         disk=disk,
@@ -71,15 +82,15 @@ def measure_hardware(task: LaunchTask, cell: HardwareCell, ranks: Ranks, outbox:
 
 
 class _Bench:
-    """Times things on one device."""
+    """Times operations on one device."""
 
-    def __init__(self, cell: HardwareCell, ranks: Ranks, outbox: Outbox) -> None:
-        self._cell, self._ranks, self._outbox = cell, ranks, outbox
+    def __init__(self, cell: HardwareCell, ranks: Ranks, files: RankFiles) -> None:
+        self._cell, self._ranks, self._files = cell, ranks, files
         self._device = ranks.device
         self._clock = make_clock(ranks.device, sync_cuda=False)
 
     def products(self, dtype: MatmulType) -> Iterator[MatmulSample]:
-        """Products of every shape, smallest first; those that would take longer than two seconds each are left out."""
+        """Time products of every shape, smallest first; shapes that would take more than 2 s each are left out."""
         sizes = sorted(self._cell.matmul_sizes)
         shapes = [(size, size, size) for size in sizes]
         if sizes[-1] >= 4:
@@ -89,7 +100,7 @@ class _Bench:
             operations = 2.0 * m * n * k
             if rate and operations / rate > _LONGEST_PRODUCT_SECONDS:
                 continue
-            self._say(f"{dtype} {m}×{n}×{k}")
+            self._report_progress(f"{dtype} {m}×{n}×{k}")
             with _tf32(dtype == "tf32"):
                 multiply = _product(dtype, m, n, k, self._device)
                 warm = self._times(multiply)
@@ -98,39 +109,39 @@ class _Bench:
             yield MatmulSample(dtype=dtype, m=m, n=n, k=k, warm_seconds=warm, cold_seconds=cold)
 
     def device_copies(self) -> Iterator[CopySample]:
-        """Within the device's own memory."""
-        self._say(f"copy of {format_bytes(self._cell.copy_bytes)}")
+        """Time a copy within the device's memory."""
+        self._report_progress(f"copy of {format_bytes(self._cell.copy_bytes)}")
         source = torch.randint(0, 255, (self._cell.copy_bytes,), dtype=torch.uint8, device=self._device)
         target = torch.empty_like(source)
-        self._ranks.align()
+        self._ranks.barrier()
         yield self._copy("device", lambda: target.copy_(source))
 
     def host_copies(self) -> Iterator[CopySample]:
-        """Between the host and a GPU, both ways, from pinned and from pageable memory."""
+        """Time copies between host and GPU in both directions, with pinned and with pageable memory."""
         if self._device.type != "cuda":
             return
-        count = min(self._cell.copy_bytes, 256 << 20)
-        there = torch.empty(count, dtype=torch.uint8, device=self._device)
+        count = min(self._cell.copy_bytes, _HOST_COPY_BYTES)
+        on_device = torch.empty(count, dtype=torch.uint8, device=self._device)
         for pinned in (True, False):
-            self._say("host and device, " + ("pinned" if pinned else "pageable"))
-            here = torch.randint(0, 255, (count,), dtype=torch.uint8)
-            host = here.pin_memory() if pinned else here
-            self._ranks.align()
-            to_device = self._copy("host_to_device", functools.partial(there.copy_, host, non_blocking=True))
-            self._ranks.align()
-            to_host = self._copy("device_to_host", functools.partial(host.copy_, there, non_blocking=True))
+            self._report_progress("host and device, " + ("pinned" if pinned else "pageable"))
+            pageable = torch.randint(0, 255, (count,), dtype=torch.uint8)
+            on_host = pageable.pin_memory() if pinned else pageable
+            self._ranks.barrier()
+            to_device = self._copy("host_to_device", functools.partial(on_device.copy_, on_host, non_blocking=True))
+            self._ranks.barrier()
+            to_host = self._copy("device_to_host", functools.partial(on_host.copy_, on_device, non_blocking=True))
             for sample in (to_device, to_host):
                 yield sample.model_copy(update={"payload_bytes": count, "pinned": pinned})
 
     def peer_copies(self, indices: tuple[int, ...]) -> Iterator[CopySample]:
-        """From this GPU to every other of the launch, one after the other."""
+        """Time copies from this GPU to every other of the launch, one after the other."""
         if self._device.type != "cuda":
             return
         source = torch.empty(self._cell.copy_bytes, dtype=torch.uint8, device=self._device)
         for index in dict.fromkeys(indices):
             if index == self._device.index:
                 continue
-            self._say(f"GPU {self._device.index} to {index}")
+            self._report_progress(f"GPU {self._device.index} to {index}")
             target = torch.empty_like(source, device=torch.device("cuda", index))
             sample = self._copy("device_to_device", functools.partial(target.copy_, source))
             yield sample.model_copy(update={"peer": index})
@@ -141,7 +152,7 @@ class _Bench:
         )
 
     def _times(self, call: Callable[[], object]) -> tuple[float, ...]:
-        """Seconds of a call, again and again for as long as the cell says, after a first one that does not count."""
+        """Seconds of a call, repeated for about ``cell.seconds`` after an untimed first call."""
         call()
         self._clock.mark()
         call()
@@ -167,18 +178,17 @@ class _Bench:
         marks = self._clock.read()
         return tuple(after - before for before, after in zip(marks[::2], marks[1::2], strict=True))
 
-    def _say(self, what: str) -> None:
-        self._outbox.progress(Progress(phase="measuring", detail=what))
+    def _report_progress(self, what: str) -> None:
+        self._files.progress(Progress(phase="measuring", detail=what))
 
 
 def _product(dtype: MatmulType, m: int, n: int, k: int, device: torch.device) -> Callable[[], Tensor]:
     """An m×k times a k×n matrix of normally distributed numbers: zeros would take less power, and run faster."""
     if dtype == "fp8":
-        one = torch.ones((), device=device)
-        eighth = torch.float8_e4m3fn
-        left8 = torch.randn(m, k, device=device).to(eighth)
-        right8 = torch.randn(n, k, device=device).to(eighth).t()  # the hardware wants it by columns
-        return lambda: torch._scaled_mm(left8, right8, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        unit_scale = torch.ones((), device=device)
+        left8 = torch.randn(m, k, device=device).to(torch.float8_e4m3fn)
+        right8 = torch.randn(n, k, device=device).to(torch.float8_e4m3fn).t()  # the hardware wants it by columns
+        return lambda: torch._scaled_mm(left8, right8, scale_a=unit_scale, scale_b=unit_scale, out_dtype=torch.bfloat16)
     left = torch.randn(m, k, device=device).to(_DTYPES[dtype])
     right = torch.randn(k, n, device=device).to(_DTYPES[dtype])
     out = torch.empty(m, n, dtype=left.dtype, device=device)
@@ -187,7 +197,7 @@ def _product(dtype: MatmulType, m: int, n: int, k: int, device: torch.device) ->
 
 @contextlib.contextmanager
 def _tf32(wanted: bool) -> Iterator[None]:
-    """Whether products of fp32 may round their inputs to tf32, for as long as it takes."""
+    """Allow or forbid tf32 in fp32 products within this context."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if wanted else "highest")
     try:
@@ -197,10 +207,10 @@ def _tf32(wanted: bool) -> Iterator[None]:
 
 
 def measure_disk(directory: Path, size: int) -> DiskSample:
-    """Write a file there until the disk has it, ask the kernel to forget it, read it back, and remove it.
+    """Write a file of ``size`` bytes with fsync, drop it from the page cache, read it back, and remove it.
 
     Raises:
-        OSError: it cannot be written there.
+        OSError: the file cannot be written in ``directory``.
     """
     path = directory / f".torchscale-disk-{os.getpid()}"
     chunk = os.urandom(min(_DISK_CHUNK, size))

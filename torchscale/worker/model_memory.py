@@ -12,39 +12,40 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from torchscale.schema.memory import MemoryCell, MemoryParts, MemoryRank
-from torchscale.schema.progress import Progress
-from torchscale.schema.task import LaunchTask
-from torchscale.units import format_bytes
+from torchscale.schema.cells.memory import MemoryCell, MemoryParts, MemoryRank
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.util.units import format_bytes
+from torchscale.worker.identity import rank_identity
 from torchscale.worker.models import import_model
-from torchscale.worker.outbox import Outbox
-from torchscale.worker.place import place_of
 from torchscale.worker.predicted_memory import predict_memory
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
+from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.trainer import Trainer
 
 _MEMORY_EVENT = "[memory]"
 _MOST_SKIPPED_STEPS = 20
-"""The scaler begins at 2 to the 16th and halves at every overflow."""
+"""fp16's scaler starts at 2**16, halves at every overflow and skips that step: 16 skips reach 1; four more are
+margin."""
 
 
 class LimitExceededError(torch.OutOfMemoryError):
-    """A step took more than the limit that was set."""
+    """A step took more memory than the cell's limit."""
 
 
-def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, outbox: Outbox) -> MemoryRank:
-    """Build the model, take two steps, and say where the bytes are; the record of this rank.
+def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, files: RankFiles) -> MemoryRank:
+    """Build the model, take two steps, and count the bytes of each part. Returns the record of this rank.
 
     Raises:
-        torch.OutOfMemoryError: it does not fit the device, or the limit.
+        torch.OutOfMemoryError: the step does not fit the device or the limit.
     """
     training = cell.training
-    outbox.progress(Progress(phase="building"))
+    files.progress(Progress(phase="building"))
     import_model(training)  # its libraries are not the model's memory
     meter = _CudaMeter(ranks.device, cell.limit_bytes) if ranks.device.type == "cuda" else _HostMeter()
     with meter:
-        trainer = Trainer(training, ranks, lambda: outbox.progress(Progress(phase="preparing data")))
-        outbox.progress(Progress(phase="measuring"))
+        trainer = Trainer(training, ranks, lambda: files.progress(Progress(phase="preparing data")))
+        files.progress(Progress(phase="measuring"))
         _take_first_step(trainer, ranks)
         gradients = GradientBytes(trainer.module, trainer.optimizer)
         with SavedTensors(trainer.module) as held:
@@ -57,7 +58,7 @@ def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, outbox: Out
         # What is recomputed, or compiled, is kept where these hooks do not see it.
         activations=None if training.compile or training.activation_checkpointing != "none" else held.peak,
     )
-    outbox.progress(Progress(phase="finishing"))
+    files.progress(Progress(phase="finishing"))
     trainer.close()
     if cell.limit_bytes is not None and meter.peak_bytes > cell.limit_bytes:
         peak, limit = format_bytes(meter.peak_bytes), format_bytes(cell.limit_bytes)
@@ -69,7 +70,7 @@ def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, outbox: Out
         except Exception as error:  # noqa: BLE001 - a model that cannot be traced must not cost what was measured
             problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
     return MemoryRank(
-        **dict(place_of(task, ranks)),
+        **dict(rank_identity(task, ranks)),
         parts=parts,
         peak_bytes=meter.peak_bytes,
         reserved_bytes=meter.reserved_bytes,
@@ -79,15 +80,15 @@ def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, outbox: Out
 
 
 def _take_first_step(trainer: Trainer, ranks: Ranks) -> None:
-    """The optimizer's states are there from its first step on, which fp16's scaler skips until gradients fit."""
+    """Run steps until the optimizer has its states: fp16's scaler skips steps whose gradients overflow."""
     for _ in range(_MOST_SKIPPED_STEPS):
         trainer.run_batch(1)
-        if ranks.agree(float(optimizer_bytes(trainer.optimizer))) > 0:
+        if ranks.broadcast_scalar(float(optimizer_bytes(trainer.optimizer))) > 0:
             return
 
 
 class _CudaMeter:
-    """What the CUDA allocator had given out, and held, at most. A limit is the allocator's own."""
+    """Peaks of allocated and reserved bytes of the CUDA allocator, which also enforces the limit."""
 
     def __init__(self, device: torch.device, limit: int | None) -> None:
         self._device, self._limit = device, limit
@@ -108,7 +109,7 @@ class _CudaMeter:
 
 
 class _HostMeter:
-    """What the CPU's allocator had given out at most since it began, as torch's profiler records every allocation."""
+    """Peak of allocated bytes on CPU since the start, from the allocations that torch's profiler records."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
@@ -131,7 +132,7 @@ class _HostMeter:
 
 
 class GradientBytes:
-    """Bytes of gradients when the optimizer is about to use them."""
+    """Bytes of gradients right before the next optimizer step."""
 
     def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._module = module
@@ -144,40 +145,40 @@ class GradientBytes:
 
 
 class SavedTensors:
-    """Bytes that autograd keeps for the backward pass, at their peak: each storage once, parameters and buffers left
-    out."""
+    """Peak of the bytes that autograd saves for the backward pass: each storage once, without parameters and
+    buffers."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._users: dict[int, int] = {}
-        self._own: set[int] = set()
+        self._excluded: set[int] = set()
         self._live = 0
         self.peak = 0
         self._around = contextlib.ExitStack()
 
     def __enter__(self) -> SavedTensors:
-        own = itertools.chain(self._module.parameters(), self._module.buffers())
-        self._own = {_address(part) for tensor in own for part in plain_parts(tensor)}
+        held = itertools.chain(self._module.parameters(), self._module.buffers())
+        self._excluded = {_address(part) for tensor in held for part in plain_parts(tensor)}
         for part in self._module.modules():  # FSDP gathers parameters anew in every forward pass
-            handle = part.register_forward_pre_hook(self._note_parameters)
+            handle = part.register_forward_pre_hook(self._exclude_parameters)
             self._around.callback(handle.remove)
-        self._around.enter_context(torch.autograd.graph.saved_tensors_hooks(self._keep, _Kept.give))
+        self._around.enter_context(torch.autograd.graph.saved_tensors_hooks(self._keep, _Kept.unpack))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._around.close()
 
-    def _note_parameters(self, part: nn.Module, _: object) -> None:
-        self._own.update(
-            _address(one) for parameter in part.parameters(recurse=False) for one in plain_parts(parameter)
+    def _exclude_parameters(self, part: nn.Module, _: object) -> None:
+        self._excluded.update(
+            _address(local) for parameter in part.parameters(recurse=False) for local in plain_parts(parameter)
         )
 
     def _keep(self, tensor: Tensor) -> _Kept:
         return _Kept(tensor, self)
 
     def add(self, address: int, size: int) -> bool:
-        """One more user of a storage; whether it counts at all."""
-        if address in self._own or address == 0:
+        """Count one more saved tensor in the storage of ``size`` bytes. False for storages that are excluded."""
+        if address in self._excluded or address == 0:
             return False
         users = self._users.get(address, 0)
         self._users[address] = users + 1
@@ -187,7 +188,7 @@ class SavedTensors:
         return True
 
     def remove(self, address: int, size: int) -> None:
-        """One less."""
+        """Count one saved tensor less in the storage; its bytes are freed with the last one."""
         self._users[address] -= 1
         if self._users[address] == 0:
             del self._users[address]
@@ -195,50 +196,50 @@ class SavedTensors:
 
 
 class _Kept:
-    """A saved tensor that tells when the graph lets go of it."""
+    """A saved tensor that is counted until autograd frees it."""
 
     def __init__(self, tensor: Tensor, saved: SavedTensors) -> None:
         self._tensor, self._saved = tensor, saved
         storages = [part.untyped_storage() for part in plain_parts(tensor)]
-        found = [(storage.data_ptr(), storage.nbytes()) for storage in storages]
-        self._counted = [one for one in found if saved.add(*one)]
+        sizes = [(storage.data_ptr(), storage.nbytes()) for storage in storages]
+        self._counted = [entry for entry in sizes if saved.add(*entry)]
 
-    def give(self) -> Tensor:
-        """The tensor itself."""
+    def unpack(self) -> Tensor:
+        """The saved tensor, for autograd's backward pass."""
         return self._tensor
 
     def __del__(self) -> None:
-        for one in self._counted:
-            self._saved.remove(*one)
+        for address, size in self._counted:
+            self._saved.remove(address, size)
 
 
 def tensor_bytes(tensors: Iterable[Tensor | None]) -> int:
-    """Of this rank's parts, each once; several may lie side by side in one storage, as gradients in a bucket do."""
-    found: dict[int, dict[int, int]] = {}
+    """Bytes of the local parts of ``tensors``, each counted once, also where several share one storage (a bucket)."""
+    views_by_storage: dict[int, dict[int, int]] = {}
     sizes: dict[int, int] = {}
     for part in (part for tensor in tensors if tensor is not None for part in plain_parts(tensor)):
         storage = part.untyped_storage()
-        views = found.setdefault(storage.data_ptr(), {})
+        views = views_by_storage.setdefault(storage.data_ptr(), {})
         views[part.data_ptr()] = max(part.nbytes, views.get(part.data_ptr(), 0))
         sizes[storage.data_ptr()] = storage.nbytes()
-    return sum(min(sizes[address], sum(views.values())) for address, views in found.items())
+    return sum(min(sizes[address], sum(views.values())) for address, views in views_by_storage.items())
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:
-    """Of all tensors of its state on this rank."""
+    """Bytes of all tensors of the optimizer's state on this rank."""
     inner = getattr(optimizer, "optim", optimizer)  # ZeRO keeps its share in an optimizer of the usual kind
     states = [value for state in inner.state.values() for value in state.values()]
     return tensor_bytes(value for value in states if isinstance(value, Tensor))
 
 
 def plain_parts(tensor: Tensor) -> list[Tensor]:
-    """The tensors that hold the numbers: of a split tensor this rank's part, of one still under way what arrives."""
+    """The plain tensors inside ``tensor``: the local shard of a DTensor, the result of an asynchronous collective."""
     wrapper: Any = tensor
     if not is_traceable_wrapper_subclass(wrapper):
         return [tensor]
     names, _ = wrapper.__tensor_flatten__()
     inner = [getattr(wrapper, name) for name in names]  # a device mesh may be among them
-    return [part for found in inner if isinstance(found, Tensor) for part in plain_parts(found)]
+    return [part for component in inner if isinstance(component, Tensor) for part in plain_parts(component)]
 
 
 def _address(part: Tensor) -> int:

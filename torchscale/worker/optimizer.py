@@ -1,4 +1,4 @@
-"""The optimizer of a cell, and clipping over parameters that may lie in parts on many ranks."""
+"""The optimizer of a cell, and gradient clipping over parameters that may be sharded over ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from torchscale.schema.cell import Cell
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.dtensors import as_dtensor, local_part
 from torchscale.worker.parallel.interface import Parallel
 
@@ -20,8 +20,8 @@ _KINDS: dict[str, type[torch.optim.Optimizer]] = {
 }
 
 
-def make_optimizer(cell: Cell, parallel: Parallel) -> torch.optim.Optimizer:
-    """Over the parameters that this rank holds."""
+def make_optimizer(cell: TrainingCell, parallel: Parallel) -> torch.optim.Optimizer:
+    """The cell's optimizer over the parameters that this rank holds (SGD with a momentum of 0.9)."""
     options: dict[str, Any] = {"lr": cell.learning_rate}
     if cell.optimizer == "sgd":
         options["momentum"] = 0.9
@@ -36,8 +36,8 @@ def make_optimizer(cell: Cell, parallel: Parallel) -> torch.optim.Optimizer:
 def clip_gradients(module: nn.Module, limit: float, groups: Iterable[dist.ProcessGroup]) -> None:
     """Scale all gradients so that their norm over the whole model is at most ``limit``.
 
-    Parameters of different meshes cannot be treated together, so the norm is put together from each kind's; ``groups``
-    hold other parameters of the model.
+    torch cannot combine parameters of different meshes, so the squared norm of each mesh's is added up; it is also
+    summed over ``groups``, whose ranks hold other parameters of the model.
     """
     gradients: dict[object, list[Tensor]] = {}
     for parameter in module.parameters():
@@ -48,6 +48,7 @@ def clip_gradients(module: nn.Module, limit: float, groups: Iterable[dist.Proces
     squared = _squared_norm(list(gradients.values()))
     for group in groups:
         dist.all_reduce(squared, group=group)
+    # 1e-6 as in torch.nn.utils.clip_grads_with_norm_: no division by zero
     scale = torch.clamp(limit / (squared.sqrt() + 1e-6), max=1.0)
     for members in gradients.values():
         for gradient in members:
@@ -56,7 +57,7 @@ def clip_gradients(module: nn.Module, limit: float, groups: Iterable[dist.Proces
 
 
 def _by_mesh(module: nn.Module) -> list[list[nn.Parameter]]:
-    """Whole parameters, and split ones by the mesh that they lie on: fused updates take one kind at a time."""
+    """Plain parameters, and DTensors by mesh: a fused update takes tensors of one mesh only."""
     kinds: dict[object, list[nn.Parameter]] = {}
     for parameter in module.parameters():
         split = as_dtensor(parameter)

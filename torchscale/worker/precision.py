@@ -8,15 +8,14 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from torchscale.schema.config import Precision
+from torchscale.config.choices import Precision
 
 _AUTOCAST_DTYPE = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 
 
 class PrecisionPolicy:
-    """fp32 and tf32 run the weights as they are; fp16 and bf16 run under autocast, fp16 with a gradient scaler; fp8
-    runs
-    under bf16 autocast with its matrix products in fp8.
+    """fp32 and tf32 run without autocast; fp16 and bf16 run under autocast, fp16 with a gradient scaler; fp8 runs under
+    bf16 autocast with its matrix products in fp8.
 
     Sets torch's process-wide matmul precision: fp32 means full fp32, also in cuDNN, which would take TF32 by default.
     """
@@ -30,18 +29,18 @@ class PrecisionPolicy:
         self._scaler = torch.amp.GradScaler(device.type) if precision == "fp16" else None
 
     def forward_context(self) -> AbstractContextManager[object]:
-        """Around the forward pass."""
+        """Context of the forward pass: autocast, or nothing for fp32 and tf32."""
         if self._dtype is None:
             return contextlib.nullcontext()
         return torch.autocast(self._device_type, dtype=self._dtype)
 
     def backward(self, loss: Tensor) -> None:
-        """The backward pass of a loss, scaled where fp16 needs it."""
+        """Run the backward pass of ``loss``, scaled for fp16."""
         scaled = loss if self._scaler is None else self._scaler.scale(loss)
         scaled.backward()  # type: ignore[no-untyped-call]
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give gradients their true size, before anything looks at them."""
+        """Undo the loss scaling of fp16 in the gradients, before they are clipped."""
         if self._scaler is not None:
             self._scaler.unscale_(optimizer)
 

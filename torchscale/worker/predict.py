@@ -1,6 +1,6 @@
 """``python -m torchscale.worker.predict CELLS.json``: predicts the memory of training cells without running them.
 
-A line of JSON for each, in order: the prediction, or why there is none.
+Prints one line of JSON per cell, in order: the prediction, or ``problem`` with the reason.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from torchscale.schema.cell import Cell
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.predicted_memory import predict_memory
 
 
 def main() -> None:
-    """Predict all, each line as soon as it is there."""
-    for cell in TypeAdapter(list[Cell]).validate_json(Path(sys.argv[1]).read_bytes()):
+    """Predict each cell of the file and print its line at once, so that a timeout loses only the rest."""
+    for cell in TypeAdapter(list[TrainingCell]).validate_json(Path(sys.argv[1]).read_bytes()):
         try:
             line = predict_memory(cell).model_dump_json()
         except Exception as error:  # noqa: BLE001 - whatever a user's model raises there, the others must be predicted

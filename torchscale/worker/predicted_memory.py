@@ -1,7 +1,7 @@
 """The memory of a training step without running it: torch's memory tracker over a step of fake tensors on one
-device, and arithmetic for what a strategy adds or shares out.
+device, and arithmetic for what a strategy adds or shards.
 
-The fake tensors are CUDA's where torch has it, else the CPU's; attention then takes what the CPU's kernels take.
+The fake tensors are on CUDA where torch has it, else on CPU; the memory of attention is then that of the CPU kernels.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.weak import WeakIdKeyDictionary
 
-from torchscale.schema.cell import Cell
-from torchscale.schema.memory import MemoryParts, PredictedMemory
-from torchscale.schema.strategy import Ddp, Fsdp, NoStrategy, Zero1
-from torchscale.worker.data.synthetic import POOL_STEPS, place
+from torchscale.config.strategy import Ddp, Fsdp, NoStrategy, Zero1
+from torchscale.schema.cells.memory import MemoryParts, PredictedMemory
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.worker.data.synthetic import POOL_STEPS, to_device
 from torchscale.worker.models import build_workload
 from torchscale.worker.optimizer import make_optimizer
 from torchscale.worker.parallel.blocks import checkpoint_blocks, repeated_blocks
@@ -32,25 +32,25 @@ from torchscale.worker.precision import PrecisionPolicy
 _TRACKED = "torch's memory tracker under fake tensors"
 
 
-def predict_memory(cell: Cell) -> PredictedMemory:
-    """Bytes on one device of a training cell.
+def predict_memory(cell: TrainingCell) -> PredictedMemory:
+    """Predict the bytes that a training cell takes on one device.
 
     Raises:
-        ValueError: there is no prediction for its strategy or its precision.
-        Exception: whatever a model raises that looks at its inputs' values.
+        ValueError: there is no prediction for the strategy, for fp8 or for compiled models.
+        Exception: whatever the model raises if its forward pass depends on its inputs' values.
     """
     degrees, strategy = cell.degrees, cell.strategy
     if degrees.model > 1 or not isinstance(strategy, NoStrategy | Ddp | Zero1 | Fsdp):
         raise ValueError(f"no prediction for strategy {strategy.name}")
     if cell.precision == "fp8" or cell.compile:
         raise ValueError(f"no prediction for {'fp8' if cell.precision == 'fp8' else 'compiled models'}")
-    alone = {
+    single_device = {
         "strategy": NoStrategy(name="none"),
         "world_size": 1,
         "scaling": "weak",
         "batch_size": cell.copy_batch_size,
     }
-    tracked = _track(cell.model_copy(update=alone).model_dump_json())
+    tracked = _track(cell.model_copy(update=single_device).model_dump_json())
     if cell.world_size == 1:
         return PredictedMemory(parts=tracked.parts, peak_bytes=tracked.peak_bytes, method=_TRACKED)
     parts, method, peak = tracked.parts, _TRACKED, tracked.peak_bytes
@@ -80,21 +80,21 @@ def predict_memory(cell: Cell) -> PredictedMemory:
 
 @dataclass(frozen=True)
 class _Tracked:
-    """What the tracker saw on one device."""
+    """Parts and peak on one device, as torch's tracker counts them."""
 
     parts: MemoryParts
     peak_bytes: int
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=8)  # cells that differ in world size alone follow each other in a plan
 def _track(content: str) -> _Tracked:
-    """A step of the whole model on one device; ``content`` is its cell as JSON. Kept, since cells of other counts and
-    strategies share it."""
-    cell = Cell.model_validate_json(content)
+    """Track a step of the whole model on one device; ``content`` is its cell as JSON. Cached, since cells of other
+    world sizes and strategies have the same content."""
+    cell = TrainingCell.model_validate_json(content)
     # Whose kernels are chosen: those of fake CUDA tensors end the process where torch has no CUDA.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with FakeTensorMode(allow_non_fake_inputs=True), _seed_kept():
-        with torch.device("meta"):  # where initialisation reads no values back
+        with torch.device("meta"):  # where initialization reads no values back
             workload = build_workload(cell)
         module = _on_device(workload.module, device, channels_last=cell.channels_last).train()
         checkpoint_blocks(repeated_blocks(module), cell.activation_checkpointing)
@@ -102,8 +102,8 @@ def _track(content: str) -> _Tracked:
         optimizer = make_optimizer(cell, Parallel(module, module))
         pieces = cell.gradient_accumulation
         batch = workload.make_batch(cell.copy_batch_size, torch.Generator().manual_seed(0))
-        batch = {name: place(tensor, device, channels_last=cell.channels_last) for name, tensor in batch.items()}
-        # The optimizer's states are there from its first step on; this one nobody needs to follow.
+        batch = {name: to_device(tensor, device, channels_last=cell.channels_last) for name, tensor in batch.items()}
+        # The first step creates the optimizer's states; it is not tracked.
         for parameter in module.parameters():
             parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
         optimizer.step()
@@ -113,10 +113,10 @@ def _track(content: str) -> _Tracked:
         passes = [{name: tensor.chunk(pieces)[number] for name, tensor in batch.items()} for number in range(pieces)]
         with tracker, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # hooks that it cannot set on inputs
-            for one in passes:
-                tracker.reset_mod_stats()  # it takes a second pass in a row for an error
+            for micro_batch in passes:
+                tracker.reset_mod_stats()  # without it, the tracker raises at a second pass
                 with precision.forward_context():
-                    loss = workload.loss_of(module(**workload.inputs(one)), one)
+                    loss = workload.loss_of(module(**workload.inputs(micro_batch)), micro_batch)
                 loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         peaks = {where.type: parts for where, parts in tracker.get_tracker_snapshot("peak").items()}
@@ -135,8 +135,8 @@ def _track(content: str) -> _Tracked:
 
 
 class _WholeTracker(MemTracker):  # type: ignore[no-untyped-call]
-    """Follows the peak of the whole. The original looks after every operation for each module's own too, which nobody
-    here asks for and which takes most of its time in a deep model."""
+    """Tracks the peak of the whole model only. The original also updates the peak of every module at each operation,
+    which takes most of its time in a deep model."""
 
     def _update_peak_stats(self, peak_state: Any) -> None:  # noqa: ANN401 - a private name of torch's
         modules, self.memory_tracking = self.memory_tracking, WeakIdKeyDictionary()
@@ -162,7 +162,7 @@ def _on_device(module: nn.Module, device: torch.device, *, channels_last: bool) 
 
 @contextlib.contextmanager
 def _seed_kept() -> Iterator[None]:
-    """Leave torch's random numbers as they were."""
+    """Restore the state of torch's CPU random generator afterwards."""
     state = torch.get_rng_state()
     try:
         yield

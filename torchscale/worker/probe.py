@@ -1,8 +1,8 @@
 """``python -m torchscale.worker.probe DIRECTORY`` prints the node's facts as JSON, one line per group of facts.
 
-Each line holds all facts so far, and the last one is the whole: what a crash or a hang leaves behind is still known.
-Each group of facts stands alone: one that cannot be looked at is named with its reason and spoils no other. torch is
-imported inside its own group, so that a broken torch is a fact and not a traceback.
+Each line holds all facts so far, the last one all of them: facts found before a crash or a hang are kept. Groups are
+independent: one that fails is listed with its reason, and the others are collected. torch is imported inside its own
+group, so that a broken torch is reported as a fact and not as a traceback.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from torchscale.schema.base import Frozen
-from torchscale.schema.probe import PROBE_GROUPS, NodeFacts, SoftwareFacts
+from torchscale.schema.node.probe import PROBE_GROUPS, NodeFacts, SoftwareFacts
 from torchscale.worker.probe_gpu import driver_facts
 from torchscale.worker.probe_host import disk_facts, host_facts, nsys_facts
 
 
 def probe(directory: Path) -> Iterator[NodeFacts]:
-    """The facts after each group, in the order of ``PROBE_GROUPS``; the collective needs processes of its own."""
-    looks: dict[str, Callable[[], Frozen]] = {
+    """Yields the facts after each group, in the order of ``PROBE_GROUPS``. ``directory`` is where the disk is probed.
+    The collective is not among them: it needs two processes."""
+    collectors: dict[str, Callable[[], Frozen]] = {
         "host": host_facts,
         "nsys": nsys_facts,
         "disk": lambda: disk_facts(directory),
         "driver": driver_facts,
         "software": software_facts,
     }
-    found: dict[str, Frozen] = {}
+    facts: dict[str, Frozen] = {}
     unknown: dict[str, str] = {}
     for name in PROBE_GROUPS:
         try:
-            found[name] = looks[name]()
+            facts[name] = collectors[name]()
         except Exception as error:  # noqa: BLE001 - whatever a driver or a broken install raises is this group's fact
             unknown[name] = f"{type(error).__name__}: {error}"[:500]
-        yield NodeFacts.model_validate({**found, "unknown": unknown})
+        yield NodeFacts.model_validate({**facts, "unknown": unknown})
 
 
 def software_facts() -> SoftwareFacts:
-    """Python, torch and what torch was built with."""
+    """Versions of Python, torch, CUDA and NCCL; ``torch_error`` where torch cannot be imported."""
     python = platform.python_version()
     try:
         import torch  # noqa: PLC0415 - a torch that cannot be imported is a fact

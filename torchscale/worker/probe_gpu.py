@@ -1,4 +1,4 @@
-"""Facts about GPUs from the driver's own library, NVML. What a GPU or driver does not answer stays ``None``."""
+"""Facts about GPUs from NVML, the driver's library. What a GPU or driver does not support is ``None``."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from typing import Any
 import psutil
 import pynvml
 
-from torchscale.nvml import Driver
-from torchscale.schema.probe import DriverFacts, GpuFacts, GpuPairFacts
+from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
+from torchscale.util.nvml import Driver
 
 _P2P_READ = 0
 """NVML_P2P_CAPS_INDEX_READ, which the Python module defines as a tuple by mistake."""
 _NO_PERMISSION = 4
+"""NVML_ERROR_NO_PERMISSION."""
 _NO_DRIVER = (9, 12)
-"""NVML_ERROR_DRIVER_NOT_LOADED and NVML_ERROR_LIBRARY_NOT_FOUND; every other error is a driver that is broken."""
+"""NVML_ERROR_DRIVER_NOT_LOADED and NVML_ERROR_LIBRARY_NOT_FOUND; every other error means a broken driver."""
 _PATHS = {0: "same board", 10: "one PCIe switch", 20: "PCIe switches", 30: "host bridge", 40: "NUMA node", 50: "system"}
 """NVML_TOPOLOGY_*: how far up two GPUs' nearest common ancestor lies."""
 
 
 def driver_facts(nvml: Any = pynvml) -> DriverFacts:
-    """Driver and GPUs; ``error`` says why there are none. ``nvml`` is the module, or one like it."""
+    """Facts on the driver, its GPUs and pairs of them; ``error`` says why there are none. ``nvml`` is the module, or a
+    substitute with the same functions."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -43,7 +45,7 @@ def driver_facts(nvml: Any = pynvml) -> DriverFacts:
 
 
 def throttle_reasons_of(uuid: str, nvml: Any = pynvml) -> tuple[str, ...] | None:
-    """Why the GPU with this UUID has lowered its clocks right now; ``None`` where the driver does not say."""
+    """Why the GPU with this UUID runs at lower clocks now; ``None`` where the driver does not report it."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
@@ -57,13 +59,13 @@ def throttle_reasons_of(uuid: str, nvml: Any = pynvml) -> tuple[str, ...] | None
 
 
 def _handles(nvml: Any) -> tuple[list[tuple[int, Any]], tuple[str, ...]]:
-    """GPUs that answer, by index, and those that do not: one that fell off the bus must not hide the others."""
+    """Handles of the GPUs that can be opened, by index, and errors of the others (one that fell off the bus, say)."""
     handles, unreadable = [], []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
             handles.append((index, nvml.nvmlDeviceGetHandleByIndex(index)))
         except nvml.NVMLError as error:
-            if _code(error) != _NO_PERMISSION:  # counted by the driver, and not given to this container or user
+            if _code(error) != _NO_PERMISSION:  # counted by the driver, but not accessible to this container or user
                 unreadable.append(f"GPU {index}: {error}")
     return handles, tuple(unreadable)
 
@@ -88,7 +90,7 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
         ecc_uncorrected=driver.whole(*errors),
         temperature_celsius=driver.whole("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
         throttle_reasons=driver.throttle_reasons(handle),
-        foreign_processes=_foreign_processes(driver, handle),
+        foreign_processes=_other_processes(driver, handle),
         pcie_generation=driver.whole("nvmlDeviceGetMaxPcieLinkGeneration", handle),
         pcie_width=driver.whole("nvmlDeviceGetCurrPcieLinkWidth", handle),
         pcie_width_max=driver.whole("nvmlDeviceGetMaxPcieLinkWidth", handle),
@@ -96,7 +98,7 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
     )
 
 
-def _foreign_processes(driver: Driver, handle: Any) -> tuple[str, ...] | None:
+def _other_processes(driver: Driver, handle: Any) -> tuple[str, ...] | None:
     processes = driver.ask("nvmlDeviceGetComputeRunningProcesses", handle)
     if processes is None:
         return None
@@ -104,10 +106,10 @@ def _foreign_processes(driver: Driver, handle: Any) -> tuple[str, ...] | None:
 
 
 def _nvlinks(driver: Driver, handle: Any) -> int | None:
-    """Links that are up; ``None`` for a GPU without NVLink."""
+    """Number of active NVLinks; ``None`` for a GPU without NVLink."""
     links = range(int(driver.nvml.NVML_NVLINK_MAX_LINKS))
-    known = [state for link in links if (state := driver.whole("nvmlDeviceGetNvLinkState", handle, link)) is not None]
-    return sum(known) if known else None
+    states = [state for link in links if (state := driver.whole("nvmlDeviceGetNvLinkState", handle, link)) is not None]
+    return sum(states) if states else None
 
 
 def _pair(driver: Driver, first: tuple[int, Any], second: tuple[int, Any]) -> GpuPairFacts:

@@ -1,4 +1,4 @@
-"""Facts about the host: names, limits, memory, network devices, the disk, Nsight Systems. Knows no torch."""
+"""Facts about the host: names, limits, memory, network devices, disk, Nsight Systems. Does not import torch."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ from pathlib import Path
 
 import psutil
 
-from torchscale.schema.probe import DiskFacts, HostFacts, NsysFacts, RdmaPort
+from torchscale.schema.node.probe import DiskFacts, HostFacts, NsysFacts, RdmaPort
 
 _WRITE_BYTES = 64 * 2**20
+"""Written to measure a disk: a slow one at 10 MB/s takes 6 s. It separates slow from fast disks; it does not rate
+fast ones."""
 _WRITE_CHUNK = 4 * 2**20
+"""Large enough that system calls do not limit a fast disk."""
 _NSYS_SECONDS = 20.0
+"""`nsys --version` starts a large program, which on a cold network file system takes seconds."""
 
 
 def host_facts(
     infiniband: Path = Path("/sys/class/infiniband"),
     nodes: Path = Path("/sys/devices/system/node"),
     pci: Path = Path("/sys/bus/pci/devices"),
-    shm: Path = Path("/dev/shm"),  # noqa: S108 - its size is what is asked
+    shm: Path = Path("/dev/shm"),  # noqa: S108 - only its size is read
 ) -> HostFacts:
-    """The machine around the GPUs."""
+    """Host name and addresses, cores, memory, NUMA nodes, NVIDIA PCI devices, limits, RDMA ports. The paths can be
+    replaced for tests."""
     hostname = socket.gethostname()
     return HostFacts(
         hostname=hostname,
@@ -44,7 +49,7 @@ def host_facts(
 
 
 def rdma_ports(infiniband: Path) -> list[RdmaPort]:
-    """Ports of InfiniBand and RoCE devices, as the kernel lists them."""
+    """Ports of InfiniBand and RoCE devices with state, rate and link layer, as the kernel reports them."""
     return [
         RdmaPort(
             device=port.parent.parent.name,
@@ -58,7 +63,8 @@ def rdma_ports(infiniband: Path) -> list[RdmaPort]:
 
 
 def nvidia_devices(pci: Path) -> int | None:
-    """NVIDIA display controllers on the PCI bus, driver or not; ``None`` where the kernel lists no bus."""
+    """Number of NVIDIA display controllers on the PCI bus, with or without a driver; ``None`` where there is no PCI
+    bus."""
     if not pci.is_dir():
         return None
     return sum(_read(it / "vendor") == "0x10de" and _read(it / "class").startswith("0x03") for it in pci.iterdir())
@@ -66,34 +72,34 @@ def nvidia_devices(pci: Path) -> int | None:
 
 def disk_facts(directory: Path) -> DiskFacts:
     """Free space, and the speed of a 64 MiB write that is forced to the disk, in the nearest existing directory."""
-    place = directory.absolute()
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if not place.is_dir():
-        return DiskFacts(path=str(place), error="not a directory")
+    existing = directory.absolute()
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        return DiskFacts(path=str(existing), error="not a directory")
     try:
-        free = shutil.disk_usage(place).free
-        rate = _write_speed(place) if free > 4 * _WRITE_BYTES else None
-        return DiskFacts(path=str(place), free_bytes=free, write_bytes_per_second=rate)
+        free = shutil.disk_usage(existing).free
+        rate = _write_speed(existing) if free > 4 * _WRITE_BYTES else None  # do not fill the disk
+        return DiskFacts(path=str(existing), free_bytes=free, write_bytes_per_second=rate)
     except OSError as error:
-        return DiskFacts(path=str(place), error=error.strerror or str(error))
+        return DiskFacts(path=str(existing), error=error.strerror or str(error))
 
 
 def nsys_facts() -> NsysFacts:
-    """Where nsys is, its version, and whether the part that turns recordings into reports came with it."""
+    """Path and version of nsys, and whether its importer, which writes reports, is installed."""
     path = shutil.which("nsys")
     if path is None:
         return NsysFacts()
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_NSYS_SECONDS, check=False)
-        found = re.search(r"\d+\.\d+(\.\d+)*", done.stdout)
+        version = re.search(r"\d+\.\d+(\.\d+)*", done.stdout)
     except (OSError, subprocess.TimeoutExpired):
-        found = None
-    return NsysFacts(path=path, version=found[0] if found else None, can_export=has_importer(Path(path).resolve()))
+        version = None
+    return NsysFacts(path=path, version=version[0] if version else None, can_export=has_importer(Path(path).resolve()))
 
 
 def has_importer(nsys: Path) -> bool | None:
-    """Whether the importer lies beside an nsys executable; ``None`` where the layout is not the one that is known.
+    """Whether the importer is installed with an nsys executable; ``None`` for an unknown directory layout.
 
     Installations hold ``target-linux-x64/nsys``, often ``bin/nsys`` too, and ``host-linux-x64/QdstrmImporter``; partial
     ones lack the latter.
@@ -115,10 +121,10 @@ def _write_speed(directory: Path) -> float:
 
 def _addresses(hostname: str) -> tuple[str, ...] | None:
     try:
-        found = socket.getaddrinfo(hostname, None, proto=socket.IPPROTO_TCP)
+        entries = socket.getaddrinfo(hostname, None, proto=socket.IPPROTO_TCP)
     except OSError:
         return None
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 def _read(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""One recording of one cell, as one rank lives it: build, warm up, record whole steps on all ranks together."""
+"""Records steps of a cell in one rank: builds the model, warms up, records the same whole steps on all ranks."""
 
 from __future__ import annotations
 
@@ -11,80 +11,85 @@ from pathlib import Path
 import torch
 from torch.profiler import record_function
 
-from torchscale.schema.cell import Cell
-from torchscale.schema.progress import Progress
-from torchscale.schema.record import DataUse
-from torchscale.schema.record_request import RecordRequest, Tool
-from torchscale.schema.recording import RecordedRank
-from torchscale.store import atomic_write_model
+from torchscale.config.choices import Tool
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.rank import DataUse
+from torchscale.schema.profiles.recording import RecordedRank
+from torchscale.schema.profiles.request import RecordRequest
+from torchscale.util.files import atomic_write_model
 from torchscale.worker.data.interface import Source
 from torchscale.worker.models import import_model
 from torchscale.worker.models.interface import BatchOfTensors
-from torchscale.worker.outbox import Outbox
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
+from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.step_profiler import WARMUP_STEPS, StepProfiler
 from torchscale.worker.trainer import Trainer
 
 _WARMUP_SECONDS = 3.0
+"""Enough for allocator, cuDNN and clocks; a recording shows the structure of steps and feeds no throughput."""
 _MAX_WARMUP_STEPS = 50
+"""Fast steps are warm after fewer than 3 s."""
 _MIN_STEPS = 2
+"""A single step would not show what repeats."""
 
 
-def record(cell: Cell, request: RecordRequest, ranks: Ranks, outbox: Outbox) -> None:
-    """Record the cell's steps; each rank writes ``recorded-rank-R.json`` once its part is whole."""
-    outbox.progress(Progress(phase="building"))
+def record(cell: TrainingCell, request: RecordRequest, ranks: Ranks, files: RankFiles) -> None:
+    """Record the cell's steps as ``request`` asks. Each rank writes ``recorded-rank-R.json`` when its part is
+    complete."""
+    files.progress(Progress(phase="building"))
     import_model(cell)
     trainer = Trainer(cell, ranks)
-    outbox.progress(Progress(phase="warming up"))
+    files.progress(Progress(phase="warming up"))
     trainer.run_batch(1)
-    probe = trainer.run_batch(2)
-    step_seconds = ranks.agree(probe.batch.seconds / 2)
+    timed = trainer.run_batch(2)
+    step_seconds = ranks.broadcast_scalar(timed.batch.seconds / 2)
     trainer.run_batch(max(request.skip_steps, min(_MAX_WARMUP_STEPS, int(_WARMUP_SECONDS / step_seconds))))
     steps = max(_MIN_STEPS, min(request.max_steps, round(request.seconds / step_seconds)))
-    outbox.progress(Progress(phase="recording", steps=steps))
-    ranks.align()
+    files.progress(Progress(phase="recording", steps=steps))
+    ranks.barrier()
     if request.tool is Tool.KINETO:
-        _with_torch_profiler(trainer, request, ranks, outbox, steps)
+        _with_torch_profiler(trainer, request, ranks, files, steps)
     else:
-        _for_nsys(trainer, request, ranks, outbox, steps)
-    outbox.progress(Progress(phase="finishing"))
-    ranks.align()
+        _for_nsys(trainer, request, ranks, files, steps)
+    files.progress(Progress(phase="finishing"))
+    ranks.barrier()
     trainer.close()
 
 
-def _with_torch_profiler(trainer: Trainer, request: RecordRequest, ranks: Ranks, outbox: Outbox, steps: int) -> None:
-    trainer.source = _Annotated(trainer.source, record_function)
+def _with_torch_profiler(trainer: Trainer, request: RecordRequest, ranks: Ranks, files: RankFiles, steps: int) -> None:
+    trainer.source = _MarkedSource(trainer.source, record_function)
     profiler = StepProfiler(request, ranks.rank, ranks.world_size, steps)
     profiler.start()
     for step in range(WARMUP_STEPS + steps):
         trainer.step()
         profiler.step()
-        outbox.progress(Progress(phase="recording", steps=step))
+        files.progress(Progress(phase="recording", steps=step))
     profiler.close()
-    trainer.forget_marks()
+    trainer.clear_marks()
 
 
-def _for_nsys(trainer: Trainer, request: RecordRequest, ranks: Ranks, outbox: Outbox, steps: int) -> None:
-    """Marks for the nsys that runs around us, which captures between the profiler's start and stop."""
+def _for_nsys(trainer: Trainer, request: RecordRequest, ranks: Ranks, files: RankFiles, steps: int) -> None:
+    """Run marked steps for the nsys that wraps this process and captures between cudaProfilerStart and -Stop."""
     cuda = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    trainer.source = _Annotated(trainer.source, _nvtx_range)
+    trainer.source = _MarkedSource(trainer.source, _nvtx_range)
     if ranks.local_rank == 0:
         cuda.cudaProfilerStart()
-    ranks.align()
+    ranks.barrier()
     torch.cuda.nvtx.mark(f"torchscale.rank {ranks.rank}/{ranks.world_size}")  # type: ignore[no-untyped-call]
     began = time.perf_counter()
     try:
         for step in range(steps):
             with _nvtx_range(f"torchscale.step {step}"):
                 trainer.step()
-            outbox.progress(Progress(phase="recording", steps=step))
+            files.progress(Progress(phase="recording", steps=step))
     finally:
         torch.cuda.synchronize()
         seconds = time.perf_counter() - began
-        ranks.align()
+        ranks.barrier()
         if ranks.local_rank == 0:
-            cuda.cudaProfilerStop()  # CUPTI hands over what it holds here, not at exit
-    trainer.forget_marks()
+            cuda.cudaProfilerStop()  # CUPTI flushes its buffers here, not at exit
+    trainer.clear_marks()
     done = RecordedRank(
         rank=ranks.rank, world_size=ranks.world_size, pid=os.getpid(), trace=None, steps=steps, seconds=seconds
     )
@@ -100,26 +105,26 @@ def _nvtx_range(name: str) -> Iterator[None]:
         torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
 
 
-class _Annotated:
-    """A source whose waits are seen in the recording."""
+class _MarkedSource:
+    """A source whose data waits are marked in the recording."""
 
     def __init__(self, source: Source, mark: Callable[[str], AbstractContextManager[object]]) -> None:
         self._source, self._mark = source, mark
 
     def next_batch(self) -> BatchOfTensors:
-        """The next batch, under a mark."""
+        """The next batch; the wait for it is marked."""
         with self._mark("torchscale.data_wait"):
             return self._source.next_batch()
 
     @property
     def epoch_samples(self) -> int | None:
-        """As the source says."""
+        """Those of the wrapped source."""
         return self._source.epoch_samples
 
     def use(self) -> DataUse | None:
-        """As the source says."""
+        """Those of the wrapped source."""
         return self._source.use()
 
     def close(self) -> None:
-        """End the source."""
+        """Close the wrapped source."""
         self._source.close()

@@ -1,4 +1,4 @@
-"""Recording some steps of a training loop with torch.profiler, one trace a rank."""
+"""Records some steps of a training loop with torch.profiler, one trace per rank."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function
 
-from torchscale.schema.record_request import RecordRequest
-from torchscale.schema.recording import RecordedRank
-from torchscale.store import atomic_write_model
+from torchscale.schema.profiles.recording import RecordedRank
+from torchscale.schema.profiles.request import RecordRequest
+from torchscale.util.files import atomic_write_model
 
 WARMUP_STEPS = 2
-"""Steps with the profiler on that are thrown away: its start is slow, and differs between ranks."""
+"""Steps that are profiled but not kept: the profiler's start is slow, and differs between ranks."""
 
 
 class StepProfiler:
-    """Skips some steps, records some, writes the trace, and does nothing more. Call :meth:`step` after each step."""
+    """Skips some steps, records some and writes the trace; further steps have no effect. Call :meth:`step` after each
+    step."""
 
     def __init__(self, request: RecordRequest, rank: int, world_size: int, steps: int | None = None) -> None:
-        """``steps`` fixes how many are recorded; else time decides."""
+        """``steps`` is the number of recorded steps; ``None`` records for ``request.seconds``."""
         self._request, self._rank, self._world_size = request, rank, world_size
         self._fixed_steps = steps
         self._skip = request.skip_steps
@@ -36,7 +37,7 @@ class StepProfiler:
         self.done = False
 
     def start(self) -> None:
-        """Begin now, without waiting for the steps that are skipped."""
+        """Start the profiler now, without skipping further steps."""
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
@@ -44,7 +45,7 @@ class StepProfiler:
             activities=activities,
             schedule=self._action,
             on_trace_ready=self._write,
-            record_shapes=True,  # the sizes of gloo's collectives are told by nothing else
+            record_shapes=True,  # the only source of the sizes of gloo's collectives
             profile_memory=self._request.target.memory,
         )
         self._profile.start()
@@ -53,7 +54,7 @@ class StepProfiler:
         gc.callbacks.append(self._note_collection)
 
     def step(self) -> None:
-        """A training step has ended."""
+        """Call it after each training step: starts, advances or ends the recording."""
         if self.done:
             return
         if self._profile is None:
@@ -64,14 +65,14 @@ class StepProfiler:
         self._recorded += 1
         if self._recorded == 0:
             self._began = time.perf_counter()
-        self._ending = self._recorded >= 0 and self._enough(self._recorded + 1)
-        if self._recorded > 0 and self._enough(self._recorded):
+        self._ending = self._recorded >= 0 and self._is_complete(self._recorded + 1)
+        if self._recorded > 0 and self._is_complete(self._recorded):
             self.close()
             return
         self._profile.step()
 
     def close(self) -> None:
-        """Write what there is; a program that ends early leaves what it did."""
+        """End the recording and write the steps so far; for programs that end early."""
         if self._profile is not None and not self.done:
             self.done = True
             self._ending = True
@@ -79,7 +80,7 @@ class StepProfiler:
                 gc.callbacks.remove(self._note_collection)
             self._profile.stop()
 
-    def _enough(self, steps: int) -> bool:
+    def _is_complete(self, steps: int) -> bool:
         if self._fixed_steps is not None:
             return steps >= self._fixed_steps
         elapsed = time.perf_counter() - self._began if self._recorded > 0 else 0.0
@@ -114,9 +115,9 @@ class StepProfiler:
 
 
 @contextmanager
-def profiled_steps(asked: str) -> Iterator[StepProfiler]:
-    """For a training script; ``asked`` is a :class:`RecordRequest` as JSON, the rank comes from torchrun."""
-    request = RecordRequest.model_validate_json(asked)
+def profiled_steps(request_json: str) -> Iterator[StepProfiler]:
+    """A profiler for a training script. ``request_json`` is a :class:`RecordRequest`; the rank comes from torchrun."""
+    request = RecordRequest.model_validate_json(request_json)
     rank, world_size = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     profiler = StepProfiler(request, rank, world_size)
     try:

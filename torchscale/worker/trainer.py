@@ -1,4 +1,4 @@
-"""A cell's training step, and batches of it with the times of their phases."""
+"""Runs the training steps of a cell in batches, and times the phases of each step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from torchscale.schema.cell import Cell
-from torchscale.schema.record import Batch, StepSample
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.steps import Batch, StepSample
 from torchscale.worker.data import make_source
 from torchscale.worker.data.interface import Source
 from torchscale.worker.fp8 import use_fp8
@@ -25,11 +25,11 @@ from torchscale.worker.models.interface import BatchOfTensors
 from torchscale.worker.optimizer import clip_gradients, make_optimizer
 from torchscale.worker.parallel import parallelize
 from torchscale.worker.precision import PrecisionPolicy
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
 
 
 class Phase(Enum):
-    """What a mark of the clock ends."""
+    """The phase of a step that ends with a mark of the clock."""
 
     START = "start"
     DATA = "data_wait"
@@ -60,15 +60,15 @@ class Trainer:
     Attributes:
         module: What this rank holds of the model: its parameters are counted and compared.
         model: The module as the strategy runs it.
-        parameters: Of the whole model, wherever they lie.
+        parameters: Number of parameters of the whole model, over all ranks.
         optimizer: Over the parameters of ``module``.
-        source: Where batches come from.
-        tokens_per_step: This rank's share; ``None`` where samples have no tokens.
-        last_step_seconds: Mean of the last batch.
-        watch: Marks the exchange; ``None`` where there is none, or none that can be told.
+        source: The source of batches.
+        tokens_per_step: Tokens of a step on this rank; ``None`` where samples have no tokens.
+        last_step_seconds: Mean step time of the last batch.
+        watch: Marks gradient sync; ``None`` where there is none, or none that can be separated from compute.
     """
 
-    def __init__(self, cell: Cell, ranks: Ranks, on_progress: Callable[[], None] | None = None) -> None:
+    def __init__(self, cell: TrainingCell, ranks: Ranks, on_progress: Callable[[], None] | None = None) -> None:
         torch.backends.cudnn.benchmark = cell.cudnn_benchmark and not cell.deterministic
         torch.backends.cudnn.deterministic = cell.deterministic
         torch.use_deterministic_algorithms(cell.deterministic)
@@ -78,7 +78,7 @@ class Trainer:
         if cell.precision == "fp8":
             use_fp8(self._workload.module)
         self.parameters = sum(parameter.numel() for parameter in self._workload.module.parameters())
-        # Dropout differs between samples, and is the same on ranks that share them.
+        # Dropout differs between samples, but not between ranks that process the same ones.
         torch.manual_seed(cell.seed + cell.degrees.data_index(ranks.rank))
         self._parallel = parallelize(self._workload, cell, ranks)
         self.module, self.model = self._parallel.module.train(), self._parallel.model
@@ -91,11 +91,11 @@ class Trainer:
             stages.around_passes(self._stage_forward, self._stage_backward)
         needed = stages is None or stages.needs_data
         self.source: Source = make_source(self._workload, cell, ranks, needed=needed, on_progress=on_progress)
-        self.watch: ExchangeWatch | None = None
-        # A mark of the strict clock would stop the device in the middle of the backward pass.
+        self.watch: GradientSyncWatch | None = None
+        # A mark of the synchronizing clock would stop the device in the middle of the backward pass.
         if self._parallel.gradients_first and not cell.measurement.sync_cuda:
-            # A compiler would trace a hook of the forward pass; buffers are then sent within it, unmarked.
-            self.watch = ExchangeWatch(self.module, self._mark, buffers=not cell.compile)
+            # The compiler would trace a forward hook; buffers are then sent within the forward pass, without a mark.
+            self.watch = GradientSyncWatch(self.module, self._mark, buffers=not cell.compile)
             self.watch.start()
         self._steps_done = 0
         self.last_step_seconds = math.inf
@@ -104,11 +104,11 @@ class Trainer:
 
     @property
     def bucket_bytes(self) -> tuple[int, ...] | None:
-        """Gradients of a step as they are sent; ``None`` where the strategy has no buckets."""
+        """Bytes of each gradient bucket; ``None`` where the strategy has no buckets."""
         return None if self._parallel.bucket_bytes is None else self._parallel.bucket_bytes()
 
     def step(self) -> Tensor:
-        """One optimizer step, a mark after each phase; returns the loss on the device, unread."""
+        """Run one optimizer step, with a mark after each phase. Returns the loss as a scalar on the device."""
         loss = self._forward_backward()
         if self._cell.gradient_clipping is not None:
             self._precision.unscale(self.optimizer)
@@ -119,7 +119,7 @@ class Trainer:
         return loss
 
     def _forward_backward(self) -> Tensor:
-        """All passes of a step; the mean loss of what this rank's copy of the model saw."""
+        """All forward and backward passes of a step; the mean loss over this rank's samples."""
         batch = self.source.next_batch()
         self._mark(Phase.DATA)
         if self._parallel.stages is not None:
@@ -129,17 +129,17 @@ class Trainer:
         pieces = self._cell.gradient_accumulation
         losses = [
             self._pass(piece, last=number == pieces, share=1 / pieces)
-            for number, piece in enumerate(_pieces(batch, pieces), start=1)
+            for number, piece in enumerate(_split_batch(batch, pieces), start=1)
         ]
         return losses[0] if pieces == 1 else torch.stack(losses).mean()
 
     def _pass(self, batch: BatchOfTensors, *, last: bool, share: float) -> Tensor:
-        """One forward and one backward pass; gradients are exchanged in the last of a step alone."""
+        """One forward and one backward pass; gradients are synchronized in the last pass of a step only."""
         parallel = self._parallel
         if parallel.accumulating is not None and self._cell.gradient_accumulation > 1:
             parallel.accumulating(last)
-        quiet = parallel.no_sync() if parallel.no_sync is not None and not last else contextlib.nullcontext()
-        with quiet:
+        sync = parallel.no_sync() if parallel.no_sync is not None and not last else contextlib.nullcontext()
+        with sync:
             with self._precision.forward_context():
                 loss = self._workload.loss_of(self.model(**self._workload.inputs(batch)), batch)
             self._mark(Phase.FORWARD)
@@ -159,13 +159,13 @@ class Trainer:
         yield
         self._mark(Phase.SYNC)
 
-    def forget_marks(self) -> None:
-        """After steps whose times nobody reads, because a recording tells them."""
+    def clear_marks(self) -> None:
+        """Drop the marks of steps whose times are not used, since a profiler recorded them."""
         self._read()
 
     def run_batch(self, steps: int) -> TimedBatch:
-        """Run contiguous steps that start together on all ranks; clocks and losses are read afterwards."""
-        self._ranks.align()
+        """Run contiguous steps that start together on all ranks; clocks and losses are read after the last step."""
+        self._ranks.barrier()
         self._mark(Phase.START)
         losses = [self.step() for _ in range(steps)]
         times, parts = self._read()
@@ -181,17 +181,17 @@ class Trainer:
         self.last_step_seconds = times[-1] / steps
         return TimedBatch(Batch(steps=steps, seconds=times[-1]), samples)
 
-    def run_alone(self, steps: int) -> AloneWindow | None:
-        """Forward and backward without any exchange, to time this rank's own compute; ``None`` where the strategy
-        cannot do without its exchange.
+    def run_unsynchronized(self, steps: int) -> UnsynchronizedWindow | None:
+        """Run ``steps`` forward and backward passes without gradient sync, to time this rank's compute; ``None``
+        where the strategy cannot skip its collectives.
 
         Starts and ends together on all ranks. The first pass (it may still send buffers) and the whole training step
-        that follows (it absorbs what the ranks drifted apart) are discarded; no optimizer step is taken in between.
+        that follows (it waits for the slowest rank) are discarded; no optimizer step is taken in between.
         """
         if self._parallel.no_sync is None or not self._parallel.quiet:
             return None
         began = time.perf_counter()
-        self._ranks.align()
+        self._ranks.barrier()
         self._mark(Phase.START)
         with self._parallel.no_sync():
             for _ in range(steps + 1):
@@ -199,13 +199,13 @@ class Trainer:
                 self.optimizer.zero_grad(set_to_none=True)
                 self._mark(Phase.OPTIMIZER)
         _, parts = self._read()
-        self._ranks.align()
+        self._ranks.barrier()
         self.run_batch(1)
-        own = tuple(_own_seconds(part) for part in parts[1:])
-        return AloneWindow(own, time.perf_counter() - began)
+        compute = tuple(_compute_seconds(part) for part in parts[1:])
+        return UnsynchronizedWindow(compute, time.perf_counter() - began)
 
     def close(self) -> None:
-        """Let go of the model and of the loader's processes: ranks that still hold DDP's reducer at exit can abort."""
+        """Stop the loader's processes and free the model: ranks that still hold DDP's reducer at exit can abort."""
         self.source.close()
         del self.model, self.module, self.optimizer, self.source, self._parallel, self.watch, self._workload
 
@@ -214,7 +214,7 @@ class Trainer:
         self._marked.append(phase)
 
     def _read(self) -> tuple[list[float], list[dict[Phase, float]]]:
-        """Times of all marks since the start, and each step's seconds by phase."""
+        """Seconds of all marks since the first one, and each step's seconds by phase."""
         times, marked = self._clock.read(), self._marked
         self._marked = []
         steps: list[dict[Phase, float]] = [{}]
@@ -227,7 +227,7 @@ class Trainer:
     def _sample(self, index: int, part: dict[Phase, float], loss: float) -> StepSample:
         sync: float | None = part.get(Phase.SYNC, 0.0)
         backward = part.get(Phase.GRADIENTS)
-        if backward is None:  # no mark between the gradients and their exchange
+        if backward is None:  # no mark between the last gradient and gradient sync
             backward, sync = part.get(Phase.SYNC, 0.0), None
         return StepSample(
             step=self._steps_done + index,
@@ -244,18 +244,18 @@ class Trainer:
 
 
 @dataclass(frozen=True)
-class AloneWindow:
-    """``seconds`` of each pass without exchange, and the wall time of the window with all it discards."""
+class UnsynchronizedWindow:
+    """``seconds`` of each pass without gradient sync, and the wall time of the window with the discarded passes."""
 
     seconds: tuple[float, ...]
     wall_seconds: float
 
 
-class ExchangeWatch:
-    """Marks where a step's exchanges begin and end: buffers sent before the forward pass, the last gradient computed.
+class GradientSyncWatch:
+    """Marks the end of buffer sync, before the forward pass, and the start of exposed gradient sync: the last gradient.
 
-    In the first step every parameter is watched, to learn whose gradient comes last; afterwards that one alone, so that
-    it costs one call a step. The order of gradients is the order of the model's graph, equal in every step.
+    In the first step every parameter is watched, to find the one whose gradient comes last; afterwards only that one,
+    which costs one call per step. The order of gradients follows the model's graph and is equal in every step.
     """
 
     def __init__(self, module: nn.Module, mark: Callable[[Phase], None], *, buffers: bool) -> None:
@@ -266,7 +266,7 @@ class ExchangeWatch:
         self._handles: list[RemovableHandle] = []
 
     def start(self) -> None:
-        """Mark from now on."""
+        """Register the hooks on the watched parameters, and before the forward pass."""
         for parameter in self._watched:
             handle = parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
             self._handles.append(handle)
@@ -274,13 +274,13 @@ class ExchangeWatch:
             self._handles.append(self._module.register_forward_pre_hook(lambda *_: self._mark(Phase.BUFFERS)))
 
     def stop(self) -> None:
-        """Mark no longer."""
+        """Remove all hooks; marks already taken stay."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
     def settle(self) -> None:
-        """From now on watch the last parameter only."""
+        """Watch only the parameter whose gradient came last."""
         self.stop()
         self._watched = [] if self._last is None else [self._last]
         self.start()
@@ -290,12 +290,12 @@ class ExchangeWatch:
         self._mark(Phase.GRADIENTS)
 
 
-def _own_seconds(part: dict[Phase, float]) -> float:
+def _compute_seconds(part: dict[Phase, float]) -> float:
     return math.fsum(part.get(phase, 0.0) for phase in (Phase.FORWARD, Phase.GRADIENTS, Phase.SYNC))
 
 
-def _pieces(batch: BatchOfTensors, count: int) -> list[BatchOfTensors]:
-    """A batch in equal parts, which are views of it."""
+def _split_batch(batch: BatchOfTensors, count: int) -> list[BatchOfTensors]:
+    """``batch`` in ``count`` equal parts, which are views of it."""
     if count == 1:
         return [batch]
     parts = {name: tensor.chunk(count) for name, tensor in batch.items()}

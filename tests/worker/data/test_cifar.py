@@ -67,9 +67,9 @@ def test_a_file_that_is_not_there_is_not_fetched_unasked(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "0 bytes are no whole records"),
-        (records(2)[:-1], "6,147 bytes are no whole records of 3,074"),
-        (b"\xff" * 3074, "a label of 255 among 100 classes"),
+        (b"", "0 bytes are not a multiple of the record size 3,074"),
+        (records(2)[:-1], "6,147 bytes are not a multiple of the record size 3,074"),
+        (b"\xff" * 3074, "label 255, expected 0 to 99"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, told: str) -> None:
@@ -99,8 +99,8 @@ def test_a_fetched_archive_is_checked_and_unpacked(tmp_path: Path) -> None:
 
 def test_another_file_than_the_published_one_is_not_kept(tmp_path: Path) -> None:
     url, _ = archive(tmp_path)
-    with pytest.raises(ValueError, match=r"its checksum is .*, not 00: not the published file"):
+    with pytest.raises(ValueError, match=r"MD5 .*, expected 00; not the published file"):
         fetch(url, "00", tmp_path / "data")
-    with pytest.raises(ValueError, match="fetch it elsewhere"):
+    with pytest.raises(ValueError, match="download it elsewhere"):
         fetch((tmp_path / "none").as_uri(), "00", tmp_path / "data")
     assert not (tmp_path / "data").exists()

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from torchscale.schema.cell import Loader
-from torchscale.schema.config import Data
-from torchscale.schema.record import DataUse
+from torchscale.config.sections import DataSettings
+from torchscale.schema.cells.training import Loader
+from torchscale.schema.launch.rank import DataUse
 from torchscale.worker.data.interface import Share
 from torchscale.worker.data.loader import LoadedData, LoaderSource, Pool
 from torchscale.worker.data.synthetic import SyntheticSource, sample_pool
@@ -33,7 +33,7 @@ class Numbers:
 
 
 def settings(**changes: object) -> Loader:
-    data = Data().model_dump(include=set(Loader.model_fields))
+    data = DataSettings().model_dump(include=set(Loader.model_fields))
     return Loader(**{**data, "workers": 0, **changes})
 
 
@@ -83,7 +83,7 @@ def test_how_often_the_data_was_gone_through() -> None:
 
 
 def test_too_few_samples_for_a_step() -> None:
-    with pytest.raises(ValueError, match="the data has 4 samples, fewer than one step's 6"):
+    with pytest.raises(ValueError, match="the data has 4 samples, fewer than the 6 of one step"):
         source(Share(3, 0, 2), count=4)
 
 

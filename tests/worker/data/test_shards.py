@@ -10,22 +10,22 @@ import pytest
 import torch
 
 from tests.factories import cells
-from torchscale.schema.cell import Cell
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.data import shards
 from torchscale.worker.data.shards import Prepared, ShardSamples
 from torchscale.worker.measure.page_cache import drop_from_cache, resident_share
 from torchscale.worker.models import build_workload
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
 
 ALONE = Ranks(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"), backend=None)
 
 
-def cell(model: object = "tiny-gpt2", **data: object) -> Cell:
+def cell(model: object = "tiny-gpt2", **data: object) -> TrainingCell:
     settings = {"source": "shards", "total_mb": 1, "num_shards": 4, "workers": 0, **data}
     return cells(models=model, gpu_counts=1, data=settings)[0]
 
 
-def opened(directory: Path, one: Cell | None = None, ranks: Ranks = ALONE) -> Prepared:
+def opened(directory: Path, one: TrainingCell | None = None, ranks: Ranks = ALONE) -> Prepared:
     """Make the cell's dataset whole; what that took."""
     one = one or cell()
     assert one.loader is not None
@@ -162,7 +162,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_more_than_what_is_free_is_refused_before_it_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"are free; choose another data.data_dir"):
+    with pytest.raises(ValueError, match=r"are free; free space or choose another data.data_dir"):
         opened(tmp_path, cell(total_mb=10**9, num_shards=1))
     assert not files(tmp_path)
 

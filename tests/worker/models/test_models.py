@@ -114,7 +114,7 @@ def test_a_short_name_of_an_option_is_the_usual_one() -> None:
     assert one.options_of(one.models[0]) == two.options_of(two.models[0])
     shared = experiment(models="tiny-gpt2", model={"options": {"seq_len": 32}})
     assert shared.options_of(shared.models[0])["sequence_length"] == 32
-    with pytest.raises(ValueError, match="no model here takes the option 'seq_len'"):
+    with pytest.raises(ValueError, match="no model of this config has the option 'seq_len'"):
         experiment(models={"name": "encdec", "seq_len": 64, "sequence_length": 64})
 
 
@@ -207,11 +207,11 @@ def test_local_configurations_build_the_head_that_is_trained(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (None, "is no configuration of a known model: FileNotFoundError"),
-        ("{", "is no configuration of a known model: JSONDecodeError"),
-        ("{}", "is no configuration of a known model: KeyError"),
-        ('{"model_type": "no-such-kind"}', "is no configuration of a known model: ValueError"),
-        ('{"model_type": "clip_vision_model"}', "has no head that is trained here"),
+        (None, "is not a configuration of a known model: FileNotFoundError"),
+        ("{", "is not a configuration of a known model: JSONDecodeError"),
+        ("{}", "is not a configuration of a known model: KeyError"),
+        ('{"model_type": "no-such-kind"}', "is not a configuration of a known model: ValueError"),
+        ('{"model_type": "clip_vision_model"}', "has none of the supported heads"),
     ],
 )
 def test_configurations_that_cannot_be_trained(tmp_path: Path, text: str | None, told: str) -> None:

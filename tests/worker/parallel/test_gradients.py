@@ -6,27 +6,29 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.factories import cells
-from torchscale.schema.cell import Cell
-from torchscale.schema.record import RankRecord
-from torchscale.schema.task import LaunchTask
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.rank import RankRecord
+from torchscale.schema.launch.task import LaunchTask
 
-SCRIPT = """
-import json, os, sys, time
+TRAINED = """
+import gc, json, sys
 import torch
-from torchscale.schema.task import LaunchTask
+from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.measure.parameters import compare_parameters
-from torchscale.worker.ranks import joined_ranks
+from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.trainer import Trainer
 
 task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
 torch.set_num_threads(1)
-with joined_ranks(task) as ranks:
+with joined_ranks(task, __name__) as ranks:
     trainer = Trainer(task.cell, ranks)
     trainer.run_batch(4)
     equal = compare_parameters(trainer.module, ranks).differing
@@ -39,29 +41,65 @@ with joined_ranks(task) as ranks:
     broken = compare_parameters(trainer.module, ranks).differing
     if ranks.rank == 0:
         open(sys.argv[3], "w").write(json.dumps([equal, broken]))
-    ranks.align()
+    ranks.barrier()
     trainer.close()
-os._exit(0)
+    del trainer
+    gc.collect()  # DDP's reducer must go before its process group
 """
 
 WHOLE_LAUNCH = """
-import os, sys, time, pathlib
+import pathlib, sys
 import torch
-from torchscale.schema.task import LaunchTask
+from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker import trainer
-from torchscale.worker.outbox import Outbox
+from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.parallel.interface import Parallel
-from torchscale.worker.ranks import joined_ranks
+from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.train import Started, train
 
 # Nobody reduces gradients.
 trainer.parallelize = lambda workload, cell, ranks: Parallel(workload.module, workload.module)
 task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
 torch.set_num_threads(1)
-with joined_ranks(task) as ranks:
-    outbox = Outbox(pathlib.Path(sys.argv[2]), ranks.rank)
-    outbox.record(train(task, task.cell, ranks, outbox, Started(0.0, 0.0)))
-os._exit(0)
+with joined_ranks(task, __name__) as ranks:
+    files = RankFiles(pathlib.Path(sys.argv[2]), ranks.rank)
+    files.record(train(task, task.cell, ranks, files, Started(0.0, 0.0)))
+"""
+
+SIGNALS = """
+import gc, json, sys
+import torch
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.worker.measure.link import measure_link
+from torchscale.worker.process_group import joined_ranks
+from torchscale.worker.trainer import Trainer
+
+task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
+torch.set_num_threads(1)
+with joined_ranks(task, __name__) as ranks:
+    trainer = Trainer(task.cell, ranks)
+    first = trainer.run_batch(1)
+    steps = trainer.run_batch(6).samples
+    before = [parameter.detach().clone() for parameter in trainer.module.parameters()]
+    window = trainer.run_unsynchronized(4)
+    watched = trainer.watch._watched
+    names = [name for name, parameter in trainer.module.named_parameters() if parameter is watched[0]]
+    link = measure_link(trainer.bucket_bytes, ranks)
+    if ranks.rank == 0:
+        with open(sys.argv[2], "w") as file:
+            json.dump({
+                "syncs": [[s.exposed_sync, s.buffer_sync, s.seconds, s.compute + s.data_wait] for s in steps],
+                "first": first.samples[0].exposed_sync,
+                "window": list(window.seconds), "wall": window.wall_seconds, "watched": names,
+                "buckets": trainer.bucket_bytes, "link": link.model_dump(),
+                "steps_after": trainer.run_batch(1).samples[0].step,
+            }, file)
+    else:
+        trainer.run_batch(1)
+    ranks.barrier()
+    trainer.close()
+    del trainer
+    gc.collect()
 """
 
 MODEL = """
@@ -86,38 +124,73 @@ def build():
 """
 
 
-def torchrun(directory: Path, script: str, cell: Cell, *files: str) -> None:
-    """Run ``script`` on two ranks with a task of ``cell`` and paths in ``directory`` as its arguments."""
-    (directory / "script.py").write_text(script)
-    task = LaunchTask(
-        cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=60
-    )
-    (directory / "task.json").write_text(task.model_dump_json())
+DRIVER = """
+import json, os, sys
+for name, *arguments in json.load(open("scripts.json")):
+    sys.argv = [name, *arguments]
+    exec(compile(open(name + ".py").read(), name, "exec"), {"__name__": name})
+os._exit(0)
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Where the scripts left their files, and the cell of each."""
+
+    directory: Path
+    cells: dict[str, TrainingCell]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The three scripts, one after the other on the two ranks of one torchrun; the one that breaks them comes last."""
+    directory = tmp_path_factory.mktemp("ranks")
+    (directory / "small_net.py").write_text(MODEL)
+    (directory / "steep_net.py").write_text(MODEL.replace("SCALE = 1.0", "SCALE = 1000.0"))
+    quick = {"preset": "quick", "warmup_steps": 20, "warmup_seconds": 0.01, "warmup_max_seconds": 2, "measure_steps": 4}
+    learning = {"learning_rate": 0.01}
+    chosen: dict[str, dict[str, Any]] = {
+        "trained": {"models": "small_net:build", "batch_sizes": 8, "training": learning},
+        "signals": {"models": "tiny-resnet", "batch_sizes": 2},
+        "whole_launch": {
+            "models": "steep_net:build",
+            "batch_sizes": 8,
+            "training": {**learning, "precision": "fp16"},
+            "benchmark": quick,
+        },
+    }
+    outputs = {"trained": ["weights.pt", "equal.json"], "signals": ["signals.json"], "whole_launch": ["."]}
+    scripts = {"trained": TRAINED, "signals": SIGNALS, "whole_launch": WHOLE_LAUNCH}
+    wanted = {name: cells(gpu_counts=2, **content)[0] for name, content in chosen.items()}
+    for name, cell in wanted.items():
+        task = LaunchTask(
+            cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=60
+        )
+        (directory / f"{name}.json").write_text(task.model_dump_json())
+        (directory / f"{name}.py").write_text(scripts[name])
+    arguments = [[name, f"{name}.json", *outputs[name]] for name in wanted]
+    (directory / "scripts.json").write_text(json.dumps(arguments))
+    (directory / "driver.py").write_text(DRIVER)
     local = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", f"--log-dir={directory / 'logs'}"]
-    arguments = [str(directory / name) for name in ("script.py", "task.json", *files)]
     subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *local, *arguments],
+        [sys.executable, "-m", "torch.distributed.run", *local, "driver.py"],
         check=True,
-        timeout=120,
+        timeout=240,
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(directory), "GLOO_SOCKET_IFNAME": "lo"},
     )
+    return Ran(directory, wanted)
 
 
-def test_two_ranks_train_what_one_process_trains_on_all_their_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "small_net.py").write_text(MODEL)
-    cell = cells(models="small_net:build", batch_sizes=8, gpu_counts=2, training={"learning_rate": 0.01})[0]
-    torchrun(tmp_path, SCRIPT, cell, "weights.pt", "equal.json")
-    equal, broken = json.loads((tmp_path / "equal.json").read_text())
+def test_two_ranks_train_what_one_process_trains_on_all_their_data(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    equal, broken = json.loads((ran.directory / "equal.json").read_text())
     assert equal is None
     assert broken == "layer.bias (1 of 4 parameters differ)"
 
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(ran.directory))
     import small_net  # type: ignore[import-not-found]
 
-    torch.manual_seed(cell.seed)
+    torch.manual_seed(ran.cells["trained"].seed)
     model = small_net.build()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     for step in range(4):
@@ -126,69 +199,21 @@ def test_two_ranks_train_what_one_process_trains_on_all_their_data(
         model(**both).backward()
         optimizer.step()
         optimizer.zero_grad()
-    trained = torch.load(tmp_path / "weights.pt")
+    trained = torch.load(ran.directory / "weights.pt")
     for name, parameter in model.state_dict().items():
         torch.testing.assert_close(trained[name], parameter, rtol=1e-5, atol=1e-6)
 
 
-def test_a_lost_reduction_is_seen_even_where_fp16_skips_the_first_step(tmp_path: Path) -> None:
+def test_a_lost_reduction_is_seen_even_where_fp16_skips_the_first_step(ran: Ran) -> None:
     """A loss this large overflows under the first scale: nothing is updated, and nothing can differ yet."""
-    (tmp_path / "small_net.py").write_text(MODEL.replace("SCALE = 1.0", "SCALE = 1000.0"))
-    quick = {"preset": "quick", "warmup_steps": 20, "warmup_seconds": 0.01, "warmup_max_seconds": 2, "measure_steps": 4}
-    cell = cells(
-        models="small_net:build",
-        batch_sizes=8,
-        gpu_counts=2,
-        training={"learning_rate": 0.01, "precision": "fp16"},
-        benchmark=quick,
-    )[0]
-    torchrun(tmp_path, WHOLE_LAUNCH, cell, ".")
-    records = [RankRecord.model_validate_json((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    records = [RankRecord.model_validate_json((ran.directory / f"rank-{rank}.json").read_text()) for rank in range(2)]
     assert [record.parameters_equal for record in records] == [False, False]
     assert [record.parameters_changed for record in records] == [True, True]
     assert records[0].parameters_differing == records[1].parameters_differing
 
 
-SIGNALS = """
-import os, sys, json, time
-import torch
-from torchscale.schema.task import LaunchTask
-from torchscale.worker.measure.link import measure_link
-from torchscale.worker.ranks import joined_ranks
-from torchscale.worker.trainer import Trainer
-
-task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
-torch.set_num_threads(1)
-with joined_ranks(task) as ranks:
-    trainer = Trainer(task.cell, ranks)
-    first = trainer.run_batch(1)
-    steps = trainer.run_batch(6).samples
-    before = [parameter.detach().clone() for parameter in trainer.module.parameters()]
-    window = trainer.run_alone(4)
-    watched = trainer.watch._watched
-    names = [name for name, parameter in trainer.module.named_parameters() if parameter is watched[0]]
-    link = measure_link(trainer.bucket_bytes, ranks)
-    if ranks.rank == 0:
-        with open(sys.argv[2], "w") as file:
-            json.dump({
-                "syncs": [[s.exposed_sync, s.buffer_sync, s.seconds, s.own + s.data_wait] for s in steps],
-                "first": first.samples[0].exposed_sync,
-                "window": list(window.seconds), "wall": window.wall_seconds, "watched": names,
-                "buckets": trainer.bucket_bytes, "link": link.model_dump(),
-                "steps_after": trainer.run_batch(1).samples[0].step,
-            }, file)
-    else:
-        trainer.run_batch(1)
-    ranks.align()
-    trainer.close()
-os._exit(0)
-"""
-
-
-def test_exchange_is_marked_apart_and_windows_exchange_nothing(tmp_path: Path) -> None:
-    cell = cells(models="tiny-resnet", batch_sizes=2, gpu_counts=2)[0]
-    torchrun(tmp_path, SIGNALS, cell, "out.json")
-    found = json.loads((tmp_path / "out.json").read_text())
+def test_exchange_is_marked_apart_and_windows_exchange_nothing(ran: Ran) -> None:
+    found = json.loads((ran.directory / "signals.json").read_text())
     assert found["first"] >= 0
     for sync, buffers, seconds, rest in found["syncs"]:
         assert sync > 0

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from torchscale.schema.cell import Cell, Loader
-from torchscale.schema.record import DataUse
-from torchscale.store import atomic_write_bytes
+from torchscale.schema.cells.training import Loader, TrainingCell
+from torchscale.schema.launch.rank import DataUse
+from torchscale.util.files import atomic_write_bytes
 from torchscale.worker.data.loader import LoadedData
 from torchscale.worker.models.interface import BatchOfTensors, ImageInputs, Workload
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
 
 CLASSES = 100
 _SIZE = 32
@@ -29,25 +29,28 @@ _MD5 = "03b5dce01913d631647c71ecec9e9cb8"
 """Of the archive, as its page gives it."""
 _MEMBER = "cifar-100-binary/train.bin"
 _DOWNLOAD_SECONDS = 60.0
+"""Without any data from the server; not a bound on the whole download of 161 MB."""
 _MEAN, _DEVIATION = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-"""Of the training images' colours, from 0 to 1."""
+"""Mean and standard deviation of each colour over the training images, on a scale from 0 to 1."""
 
 
-def open_dataset(workload: Workload, cell: Cell, settings: Loader, ranks: Ranks) -> LoadedData:
-    """The training images, in a new order every epoch; normalised and resized on the device.
+def open_dataset(workload: Workload, cell: TrainingCell, settings: Loader, ranks: Ranks) -> LoadedData:
+    """The training images, in a new order every epoch; normalized and resized on the device.
 
     Raises:
-        ValueError: the model takes no images or tells fewer classes, or the data is not there or damaged.
+        ValueError: the model takes no images or has fewer classes, or the data is missing or damaged.
     """
     images = workload.images
     if images is None:
-        raise ValueError(f"cifar100 are images, and {cell.model} takes none")
+        raise ValueError(f"data.source: cifar100 has images, but {cell.model} takes none; choose an image model")
     if images.num_classes < CLASSES:
-        raise ValueError(f"cifar100 has {CLASSES} classes; {cell.model} tells {images.num_classes}: raise num_classes")
+        raise ValueError(
+            f"cifar100 has {CLASSES} classes, {cell.model} {images.num_classes}; set num_classes: {CLASSES}"
+        )
     directory = Path(settings.data_dir)
     if ranks.local_rank == 0:
         find_file(directory, download=settings.download)
-    ranks.align()
+    ranks.barrier()
     path = find_file(directory, download=False)
     return LoadedData(
         Cifar100(path),
@@ -58,35 +61,38 @@ def open_dataset(workload: Workload, cell: Cell, settings: Loader, ranks: Ranks)
 
 
 class Cifar100:
-    """The file's samples, memory-mapped."""
+    """The samples of the binary file, memory-mapped."""
 
     def __init__(self, path: Path) -> None:
         """Open ``path``.
 
         Raises:
-            ValueError: its size is none of whole records, or it holds labels beyond the classes.
+            ValueError: the size is no multiple of a record's, or a label exceeds the classes.
         """
         size = path.stat().st_size
         if size == 0 or size % _RECORD_BYTES:
-            raise ValueError(f"{path}: {size:,} bytes are no whole records of {_RECORD_BYTES:,}; fetch the file again")
+            raise ValueError(
+                f"{path}: {size:,} bytes are not a multiple of the record size {_RECORD_BYTES:,}; "
+                "download the file again"
+            )
         self._records = np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, _RECORD_BYTES)
         largest = int(self._records[:, 1].max())
         if largest >= CLASSES:
-            raise ValueError(f"{path}: a label of {largest} among {CLASSES} classes; this is not the binary CIFAR-100")
+            raise ValueError(f"{path}: label {largest}, expected 0 to {CLASSES - 1}; this is not the binary CIFAR-100")
 
     def __len__(self) -> int:
-        """Images in the file."""
+        """Number of images in the file."""
         return len(self._records)
 
     def __getitems__(self, numbers: list[int]) -> BatchOfTensors:
-        """``pixels`` as uint8 (batch, 3, 32, 32), and fine ``labels``."""
+        """``pixels``: uint8, (batch, 3, 32, 32); ``labels``: the fine ones, int64, (batch,)."""
         records = self._records[numbers]
         pixels = torch.from_numpy(records[:, 2:].reshape(-1, 3, _SIZE, _SIZE))
         return {"pixels": pixels, "labels": torch.from_numpy(records[:, 1].astype(np.int64))}
 
 
 class Finish:
-    """From pixels as they are stored to what a model takes."""
+    """Turns stored pixels into a model's inputs, on the device."""
 
     def __init__(self, images: ImageInputs, device: torch.device) -> None:
         self._images = images
@@ -94,7 +100,7 @@ class Finish:
         self._deviation = torch.tensor(_DEVIATION, device=device).view(1, 3, 1, 1)
 
     def __call__(self, batch: BatchOfTensors) -> BatchOfTensors:
-        """Normalise, and resize where the model's images are not of 32 pixels."""
+        """Normalize (batch, 3, 32, 32) uint8 pixels, and resize them to the model's image size."""
         pixels = (batch["pixels"].float() / 255 - self._mean) / self._deviation
         if self._images.image_size != _SIZE:
             size = (self._images.image_size, self._images.image_size)
@@ -103,10 +109,10 @@ class Finish:
 
 
 def find_file(directory: Path, *, download: bool) -> Path:
-    """``train.bin`` in ``directory`` or in the archive's own folder there; fetched if it may be.
+    """The path of ``train.bin`` in ``directory`` or its ``cifar-100-binary``; downloaded if missing and allowed.
 
     Raises:
-        ValueError: it is not there, or cannot be fetched.
+        ValueError: it is missing, or cannot be downloaded.
     """
     for path in (directory / "train.bin", directory / _MEMBER):
         if path.is_file():
@@ -114,26 +120,27 @@ def find_file(directory: Path, *, download: bool) -> Path:
     if not download:
         raise ValueError(
             f"no train.bin in {directory} or {directory / 'cifar-100-binary'}; unpack cifar-100-binary.tar.gz "
-            f"there, or "
-            "set data.download: true"
+            "there, or set data.download: true"
         )
     return fetch(_URL, _MD5, directory)
 
 
 def fetch(url: str, md5: str, directory: Path) -> Path:
-    """Fetch the archive and unpack the training file.
+    """Download the archive from ``url``, check its MD5 and unpack the training file into ``directory``; its path.
 
     Raises:
-        ValueError: it cannot be fetched or is not the file that was published.
+        ValueError: it cannot be downloaded, or its checksum is not ``md5``.
     """
     try:
-        with urllib.request.urlopen(url, timeout=_DOWNLOAD_SECONDS) as answer:  # noqa: S310 - a constant of ours
-            content = answer.read()
+        with urllib.request.urlopen(url, timeout=_DOWNLOAD_SECONDS) as response:  # noqa: S310 - a constant of ours
+            content = response.read()
     except (urllib.error.URLError, TimeoutError, OSError) as error:
-        raise ValueError(f"cannot fetch {url}: {error}; fetch it elsewhere and unpack it in {directory}") from error
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != md5:
-        raise ValueError(f"{url}: its checksum is {found}, not {md5}: not the published file")
+        raise ValueError(
+            f"cannot download {url}: {error}; download it elsewhere and unpack it in {directory}"
+        ) from error
+    checksum = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if checksum != md5:
+        raise ValueError(f"{url}: MD5 {checksum}, expected {md5}; not the published file, download it again")
     path = directory / _MEMBER
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write_bytes(path, _member(content))

@@ -1,4 +1,4 @@
-"""Where batches come from. A new source is one new file with a class that keeps :class:`Source`."""
+"""The interface of sources of batches. A new source is one new file with a class that implements :class:`Source`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Protocol
 
 import torch
 
-from torchscale.schema.record import DataUse
+from torchscale.schema.launch.rank import DataUse
 from torchscale.worker.models.interface import BatchOfTensors
 
 
 class Source(Protocol):
-    """An endless supply of batches on the rank's device.
+    """Endless batches on the rank's device.
 
-    All ranks together take consecutive samples: the same ones whatever the number of ranks, each copy of the model its
-    own share of them.
+    All ranks together take consecutive samples, which do not depend on the number of ranks; each copy of the model
+    takes its share of them.
     """
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of an epoch; ``None`` where the cell says."""
+        """Samples of an epoch; ``None`` where the cell's ``num_samples`` defines it."""
         ...
 
     def next_batch(self) -> BatchOfTensors:
@@ -28,33 +28,37 @@ class Source(Protocol):
         ...
 
     def use(self) -> DataUse | None:
-        """What there is to say of the data once it has been measured; ``None`` for nothing."""
+        """Facts on the data for the record, after the measurement; ``None`` for synthetic data."""
         ...
 
     def close(self) -> None:
-        """End what the source started."""
+        """Stop the processes that the source started."""
         ...
 
 
 class NoSource:
-    """For ranks in the middle of a pipeline, which never look at a batch."""
+    """For ranks in the middle of a pipeline, which take no batch."""
 
     epoch_samples: int | None = None
 
     def next_batch(self) -> BatchOfTensors:
-        """Nothing."""
+        """An empty batch: this rank runs neither the first nor the last stage."""
         return {}
 
     def use(self) -> DataUse | None:
-        """Nothing."""
+        """``None``: no data is used."""
         return None
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to stop: no process was started."""
 
 
 def generator_for(seed: int, number: int) -> torch.Generator:
-    """Randomness of one of many things drawn under one seed. torch's CPU generator looks at 32 bits of a seed alone."""
+    """A CPU generator for item ``number`` under ``seed``.
+
+    The two are mixed with a prime, since neighbouring pairs must not collide, and cut to the 32 bits of a seed that
+    torch's CPU generator uses.
+    """
     return torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**32)
 
 
@@ -63,9 +67,9 @@ class Share:
     """One copy's share of every step's samples, which all copies count together.
 
     Attributes:
-        samples: Of this copy, per step.
+        samples: Samples of this copy per step.
         index: Which copy, from 0.
-        copies: How many there are.
+        copies: Number of copies.
     """
 
     samples: int
@@ -74,7 +78,7 @@ class Share:
 
     @property
     def all_samples(self) -> int:
-        """Of all copies, per step."""
+        """Samples of all copies per step."""
         return self.samples * self.copies
 
     def of_step(self, step: int) -> range:

@@ -9,34 +9,34 @@ from typing import Protocol
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from torchscale.schema.cell import Loader
-from torchscale.schema.record import DataUse
+from torchscale.schema.cells.training import Loader
+from torchscale.schema.launch.rank import DataUse
 from torchscale.worker.data.interface import Share, generator_for
-from torchscale.worker.data.synthetic import place
+from torchscale.worker.data.synthetic import to_device
 from torchscale.worker.models.interface import BatchOfTensors
 
 
 class Samples(Protocol):
-    """What a loader reads from: a number of samples that can be had in batches."""
+    """A finite set of samples that a loader reads in batches."""
 
     def __len__(self) -> int:
-        """Samples of an epoch."""
+        """Number of samples in an epoch."""
         ...
 
     def __getitems__(self, numbers: list[int]) -> BatchOfTensors:
-        """A batch of these samples, on CPU."""
+        """The samples with these numbers as one batch of CPU tensors."""
         ...
 
 
 @dataclass(frozen=True)
 class LoadedData:
-    """Data that a loader can take.
+    """A set of samples and how to use it.
 
     Attributes:
         samples: Where batches are read.
-        finish: Makes of a batch on the device what the model takes.
-        shuffle_seed: With it, every epoch has an order of its own.
-        use: What there is to say of the data.
+        finish: Turns a batch on the device into the model's inputs.
+        shuffle_seed: Seed of the order, which differs from epoch to epoch; ``None`` for the order of the samples.
+        use: Facts on the data for the record; ``None`` for random samples.
     """
 
     samples: Samples
@@ -46,7 +46,7 @@ class LoadedData:
 
 
 class LoaderSource:
-    """A loader which gives each copy of the model its share of every step."""
+    """Batches of torch's ``DataLoader``; each copy of the model gets its share of every step."""
 
     def __init__(
         self, data: LoadedData, *, share: Share, settings: Loader, device: torch.device, channels_last: bool
@@ -54,12 +54,15 @@ class LoaderSource:
         """Start the loader's processes.
 
         Raises:
-            ValueError: an epoch has fewer samples than a step takes.
+            ValueError: the data has fewer samples than one step of all copies takes.
         """
         samples = data.samples
         if len(samples) < share.all_samples:
-            raise ValueError(f"the data has {len(samples)} samples, fewer than one step's {share.all_samples}")
-        # Random samples are made for a few steps; how many make an epoch is the cell's to say.
+            raise ValueError(
+                f"the data has {len(samples)} samples, fewer than the {share.all_samples} of one step; "
+                "lower batch_sizes or provide more data"
+            )
+        # Random samples exist for a few steps only; the cell's num_samples defines their epoch.
         self.epoch_samples: int | None = None if data.use is None else len(samples)
         self._device, self._channels_last, self._data = device, channels_last, data
         self._steps = 0
@@ -67,48 +70,48 @@ class LoaderSource:
         workers = settings.workers
         loader: DataLoader[BatchOfTensors] = DataLoader(
             _AsDataset(samples),
-            batch_sampler=_Order(len(samples), share, data.shuffle_seed),
+            batch_sampler=_EndlessSampler(len(samples), share, data.shuffle_seed),
             num_workers=workers,
             pin_memory=settings.pin_memory and device.type != "cpu",
             prefetch_factor=settings.prefetch if workers else None,
-            collate_fn=_as_it_is,  # type: ignore[arg-type] # torch thinks of lists of samples
+            collate_fn=_identity,  # type: ignore[arg-type] # torch expects lists of samples
         )
         self._batches: Iterator[BatchOfTensors] | None = iter(loader)
 
     def next_batch(self) -> BatchOfTensors:
-        """Wait for the next batch and copy it to the device."""
-        assert self._batches is not None  # noqa: S101 - nobody asks after close
+        """Wait for the loader's next batch and copy it to the device."""
+        assert self._batches is not None  # noqa: S101 - no batch is requested after close
         batch = next(self._batches)
         self._steps += 1
         moved = {
-            name: place(tensor, self._device, channels_last=self._channels_last, non_blocking=True)
+            name: to_device(tensor, self._device, channels_last=self._channels_last, non_blocking=True)
             for name, tensor in batch.items()
         }
         return self._data.finish(moved)
 
     def use(self) -> DataUse | None:
-        """What the source's owner says, with how often the data was gone through."""
+        """The facts on the data, with the number of epochs so far; ``None`` for random samples."""
         if self._data.use is None or self.epoch_samples is None:
             return None
         return self._data.use.model_copy(update={"epochs": self._steps * self._share.all_samples / self.epoch_samples})
 
     def close(self) -> None:
-        """End the loader's processes."""
+        """Stop the loader's processes."""
         self._batches = None
 
 
 class Pool:
-    """Batches made beforehand as samples to be loaded: what loader and copy cost by themselves."""
+    """Random batches drawn in advance, read through a loader: they show what loader and copy cost."""
 
     def __init__(self, batches: list[BatchOfTensors], share: Share) -> None:
         self._batches, self._share = batches, share
 
     def __len__(self) -> int:
-        """Samples of all copies."""
+        """Number of samples of all copies in the pool."""
         return len(self._batches) * self._share.all_samples
 
     def __getitems__(self, numbers: list[int]) -> BatchOfTensors:
-        """A copy of this copy's samples, put together one by one as a loader does."""
+        """The samples with these numbers of this copy's share, stacked one by one as a loader does."""
         step, _ = divmod(numbers[0], self._share.all_samples)
         first = self._share.of_step(step)[0]
         batch = self._batches[step]
@@ -116,7 +119,7 @@ class Pool:
 
 
 class _AsDataset(Dataset[BatchOfTensors]):
-    """torch's loader asks for ``__getitems__`` where there is one."""
+    """Adapts :class:`Samples` to torch's ``Dataset``, whose loader prefers ``__getitems__``."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
@@ -128,8 +131,8 @@ class _AsDataset(Dataset[BatchOfTensors]):
         return self._samples.__getitems__(numbers)
 
 
-class _Order(Sampler[list[int]]):
-    """Endless: this copy's samples of each step; what is left of an epoch that does not fill a step is left out."""
+class _EndlessSampler(Sampler[list[int]]):
+    """Endless batches of sample numbers for this copy; an epoch's last, incomplete step is left out."""
 
     def __init__(self, samples: int, share: Share, shuffle_seed: int | None) -> None:
         self._samples, self._share, self._seed = samples, share, shuffle_seed
@@ -149,5 +152,5 @@ class _Order(Sampler[list[int]]):
         return torch.randperm(self._samples, generator=generator_for(self._seed, epoch))
 
 
-def _as_it_is(batch: BatchOfTensors) -> BatchOfTensors:
+def _identity(batch: BatchOfTensors) -> BatchOfTensors:
     return batch

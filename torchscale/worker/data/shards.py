@@ -1,14 +1,14 @@
-"""A dataset of numbered binary files: written once with random samples of the model's shape, memory-mapped, checked.
+"""A dataset of numbered binary files (shards) with random samples of the model's shape: written once, memory-mapped.
 
 A sample's tensors lie one after the other. Floating-point numbers are kept in a byte each, as images are, and
-integers in
-four; they get their type back on the device.
+integers in four bytes;
+they get their type back on the device.
 
 ::
 
     data_dir/shards-<hash of what is in them>/
       shard-00000.bin …
-      manifest.json       sizes and checksums: written last, its presence says that the dataset is whole
+      manifest.json       sizes and checksums: written last: where it is, the dataset is complete
 """
 
 from __future__ import annotations
@@ -30,21 +30,25 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from torchscale.schema.base import Frozen
-from torchscale.schema.cell import Cell, Loader
-from torchscale.schema.record import DataUse
-from torchscale.store import atomic_write_model
+from torchscale.schema.cells.training import Loader, TrainingCell
+from torchscale.schema.launch.rank import DataUse
+from torchscale.util.files import atomic_write_model
 from torchscale.worker.data.interface import generator_for
 from torchscale.worker.data.loader import LoadedData
 from torchscale.worker.measure.page_cache import drop_from_cache, resident_share
 from torchscale.worker.models.interface import BatchOfTensors, Workload
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
 
 _FORMAT = 1
 _SHARD_BYTES = 128_000_000
+"""In the range that is usual for shards of training data: read sequentially, and enough of them to deal out over
+ranks."""
 _CHUNK_SAMPLES = 64
+"""Samples that are drawn and written at once: 64 images of 224 pixels take 39 MB as floats."""
 _READ_BYTES = 4 << 20
+"""Read at once for a checksum: large enough that system calls do not count."""
 _SPREAD = 4.0
-"""Normalised values between -4 and 4 fill a byte."""
+"""Values from -4 to 4 are mapped to a byte and others clipped: 1 in 16,000 normally distributed numbers."""
 
 
 class StoredField(Frozen):
@@ -57,17 +61,17 @@ class StoredField(Frozen):
 
     @property
     def count(self) -> int:
-        """Numbers in it."""
+        """Number of elements in a sample."""
         return math.prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
-        """In the file."""
+        """Bytes of this tensor of one sample in the file."""
         return self.count * np.dtype(self.stored).itemsize
 
 
 class Layout(Frozen):
-    """What a dataset holds; equal layouts are the same dataset."""
+    """Contents of a dataset; equal layouts are the same dataset."""
 
     version: int = _FORMAT
     fields: tuple[StoredField, ...]
@@ -78,25 +82,25 @@ class Layout(Frozen):
 
     @property
     def sample_bytes(self) -> int:
-        """Of one sample."""
+        """Bytes of one sample in the file."""
         return sum(field.size_bytes for field in self.fields)
 
     @property
     def name(self) -> str:
-        """Of its directory."""
+        """Name of the dataset's directory, with a hash of the layout."""
         return f"shards-{hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]}"
 
     def samples_of(self, shard: int) -> range:
-        """Consecutive samples of a shard."""
+        """Numbers of the samples in a shard: consecutive, and equally many but for one."""
         return range(self.samples * shard // self.shards, self.samples * (shard + 1) // self.shards)
 
     def shard_bytes(self, shard: int) -> int:
-        """Size of a shard's file."""
+        """Size of a shard's file in bytes."""
         return len(self.samples_of(shard)) * self.sample_bytes
 
 
 class Manifest(Frozen):
-    """Written once every shard is."""
+    """Layout and checksums of a complete dataset; written after the last shard."""
 
     layout: Layout
     checksums: tuple[str, ...] = Field(description="SHA-256 of each shard.")
@@ -104,7 +108,7 @@ class Manifest(Frozen):
 
 @dataclass(frozen=True)
 class Prepared:
-    """What had to be done before a dataset could be used; counts of shards, over all ranks."""
+    """Number of shards, over all ranks, that were written, written again, and used as they were."""
 
     written: int
     repaired: int
@@ -112,12 +116,12 @@ class Prepared:
 
 
 def open_dataset(
-    workload: Workload, cell: Cell, settings: Loader, ranks: Ranks, on_progress: Callable[[], None]
+    workload: Workload, cell: TrainingCell, settings: Loader, ranks: Ranks, on_progress: Callable[[], None]
 ) -> LoadedData:
-    """The dataset of this cell's model, made whole first.
+    """The dataset of this cell's model; missing and damaged shards are written first. Call it on every rank.
 
     Raises:
-        ValueError: it is damaged or incomplete and cannot be written.
+        ValueError: a shard is missing or damaged and cannot be written.
     """
     layout = plan_layout(workload, cell, settings)
     directory = Path(settings.data_dir) / layout.name
@@ -125,7 +129,7 @@ def open_dataset(
     paths = [shard_path(directory, shard) for shard in range(layout.shards)]
     if settings.drop_cache and ranks.local_rank == 0:
         drop_from_cache(paths)
-    ranks.align()
+    ranks.barrier()
     resident = resident_share(paths)
     use = DataUse(
         source="shards",
@@ -140,7 +144,7 @@ def open_dataset(
     return LoadedData(ShardSamples(directory, layout), finish=lambda batch: restore(batch, layout), use=use)
 
 
-def plan_layout(workload: Workload, cell: Cell, settings: Loader) -> Layout:
+def plan_layout(workload: Workload, cell: TrainingCell, settings: Loader) -> Layout:
     """As many samples as ``data.total_mb`` takes, in files of about 128 MB unless their number is given.
 
     Raises:
@@ -160,7 +164,10 @@ def plan_layout(workload: Workload, cell: Cell, settings: Loader) -> Layout:
     samples = total // sum(field.size_bytes for field in fields)
     shards = settings.num_shards or max(1, round(total / _SHARD_BYTES))
     if samples < shards:
-        raise ValueError(f"data.total_mb: {settings.total_mb} MB hold {samples} samples, fewer than {shards} shards")
+        raise ValueError(
+            f"data.total_mb: {settings.total_mb} MB hold {samples} samples, fewer than {shards} shards; "
+            "raise data.total_mb or lower data.num_shards"
+        )
     options = json.dumps(cell.model_options, sort_keys=True)
     return Layout(fields=fields, model=f"{cell.model} {options}", samples=samples, shards=shards, seed=cell.seed)
 
@@ -174,36 +181,36 @@ def prepare(
     verify: bool,
     on_progress: Callable[[], None],
 ) -> Prepared:
-    """Write what is missing, and again what is damaged; every rank does its part of the shards.
+    """Write missing and damaged shards, which are dealt out over the ranks. Call it on every rank.
 
     Raises:
         ValueError: a shard is missing or damaged and cannot be written.
     """
-    known = _read_manifest(directory, layout)
+    existing = _read_manifest(directory, layout)
     mine = range(ranks.rank, layout.shards, ranks.world_size)
     checksums: dict[int, str] = {}
     written = repaired = 0
     for shard in mine:
         on_progress()
         path = shard_path(directory, shard)
-        wanted = None if known is None else known.checksums[shard]
-        found = _state_of(path, layout.shard_bytes(shard), wanted, verify=verify or known is None)
-        if found is None:
+        expected = None if existing is None else existing.checksums[shard]
+        checksum = _valid_checksum(path, layout.shard_bytes(shard), expected, verify=verify or existing is None)
+        if checksum is None:
             existed = path.exists()
-            found = _write(path, layout, shard, workload, on_progress)
+            checksum = _write(path, layout, shard, workload, on_progress)
             written, repaired = written + (not existed), repaired + existed
-        checksums[shard] = found
+        checksums[shard] = checksum
     parts = ranks.gather_objects((checksums, written, repaired))
-    together = {shard: checksum for part, _, _ in parts for shard, checksum in part.items()}
-    manifest = Manifest(layout=layout, checksums=tuple(together[shard] for shard in range(layout.shards)))
-    if ranks.rank == 0 and manifest != known:
+    all_checksums = {shard: checksum for part, _, _ in parts for shard, checksum in part.items()}
+    manifest = Manifest(layout=layout, checksums=tuple(all_checksums[shard] for shard in range(layout.shards)))
+    if ranks.rank == 0 and manifest != existing:
         atomic_write_model(directory / "manifest.json", manifest)
     all_written, all_repaired = sum(part[1] for part in parts), sum(part[2] for part in parts)
     return Prepared(all_written, all_repaired, layout.shards - all_written - all_repaired)
 
 
 class ShardSamples:
-    """Samples of a dataset's files, which are mapped when first read, in whichever process reads."""
+    """The samples of a dataset. Each process maps a file when it first reads from it."""
 
     def __init__(self, directory: Path, layout: Layout) -> None:
         self._directory, self._layout = directory, layout
@@ -211,11 +218,11 @@ class ShardSamples:
         self._files: dict[int, NDArray[np.uint8]] = {}
 
     def __len__(self) -> int:
-        """Samples of all files."""
+        """Number of samples in all files."""
         return self._layout.samples
 
     def __getitems__(self, numbers: list[int]) -> BatchOfTensors:
-        """Tensors as they are stored."""
+        """The samples with these numbers as one batch of CPU tensors, in their stored types."""
         rows = np.stack([self._row(number) for number in numbers])
         batch: BatchOfTensors = {}
         offset = 0
@@ -239,7 +246,7 @@ class ShardSamples:
 
 
 def restore(batch: BatchOfTensors, layout: Layout) -> BatchOfTensors:
-    """Give stored tensors their type in training."""
+    """Convert stored tensors to their types in training; bytes of floating-point fields are mapped back to -4 to 4."""
     restored: BatchOfTensors = {}
     for field in layout.fields:
         tensor, kind = batch[field.name], getattr(torch, field.dtype)
@@ -250,12 +257,12 @@ def restore(batch: BatchOfTensors, layout: Layout) -> BatchOfTensors:
 
 
 def shard_path(directory: Path, shard: int) -> Path:
-    """Of a shard's file."""
+    """Path of a shard's file."""
     return directory / f"shard-{shard:05d}.bin"
 
 
 def _read_manifest(directory: Path, layout: Layout) -> Manifest | None:
-    """The manifest of this very dataset; ``None`` where it is missing or cannot be read."""
+    """The manifest, if it can be read and is of this layout; else ``None``."""
     try:
         manifest = Manifest.model_validate_json((directory / "manifest.json").read_bytes())
     except (OSError, ValidationError):
@@ -263,17 +270,17 @@ def _read_manifest(directory: Path, layout: Layout) -> Manifest | None:
     return manifest if manifest.layout == layout and len(manifest.checksums) == layout.shards else None
 
 
-def _state_of(path: Path, size: int, wanted: str | None, *, verify: bool) -> str | None:
-    """The checksum of a shard that is whole; ``None`` for one that is missing, of another size, or damaged."""
+def _valid_checksum(path: Path, size: int, expected: str | None, *, verify: bool) -> str | None:
+    """The checksum of a valid shard; ``None`` for one that is missing, of another size, or damaged."""
     try:
         if path.stat().st_size != size:
             return None
-        if not verify and wanted is not None:
-            return wanted
-        found = _checksum(path)
+        if not verify and expected is not None:
+            return expected
+        checksum = _checksum(path)
     except OSError:
         return None
-    return found if wanted is None or found == wanted else None
+    return checksum if expected in (None, checksum) else None
 
 
 def _checksum(path: Path) -> str:
@@ -285,10 +292,10 @@ def _checksum(path: Path) -> str:
 
 
 def _write(path: Path, layout: Layout, shard: int, workload: Workload, on_progress: Callable[[], None]) -> str:
-    """Write a shard whole or not at all; its checksum.
+    """Write a shard, whole or not at all. Returns its SHA-256.
 
     Raises:
-        ValueError: it cannot be written.
+        ValueError: the disk is full or the file cannot be written.
     """
     size = layout.shard_bytes(shard)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -297,7 +304,9 @@ def _write(path: Path, layout: Layout, shard: int, workload: Workload, on_progre
         path.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(path.parent).free
         if free < size:
-            raise ValueError(f"{path} needs {size:,} bytes and {free:,} are free; choose another data.data_dir")
+            raise ValueError(
+                f"{path} needs {size:,} bytes, {free:,} are free; free space or choose another data.data_dir"
+            )
         with temporary.open("wb") as file:
             for chunk in _chunks(layout, shard, workload):
                 file.write(chunk)
@@ -309,7 +318,7 @@ def _write(path: Path, layout: Layout, shard: int, workload: Workload, on_progre
     except OSError as error:
         raise ValueError(
             f"{path} is missing or damaged and cannot be written: {error.strerror or error}; choose another "
-            f"data.data_dir"
+            "data.data_dir"
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -318,15 +327,15 @@ def _write(path: Path, layout: Layout, shard: int, workload: Workload, on_progre
 
 
 def _chunks(layout: Layout, shard: int, workload: Workload) -> Iterator[bytes]:
-    """A shard's bytes, drawn from the dataset's seed and its number."""
+    """The bytes of a shard, drawn from the dataset's seed and the shard's number."""
     generator = generator_for(layout.seed, shard)
-    left = len(layout.samples_of(shard))
-    while left:
-        count = min(_CHUNK_SAMPLES, left)
+    remaining = len(layout.samples_of(shard))
+    while remaining:
+        count = min(_CHUNK_SAMPLES, remaining)
         batch = workload.make_batch(count, generator)
         columns = [_stored(batch[field.name], field).reshape(count, -1).view(np.uint8) for field in layout.fields]
         yield np.concatenate(columns, axis=1).tobytes()
-        left -= count
+        remaining -= count
 
 
 def _stored(tensor: torch.Tensor, field: StoredField) -> NDArray[Any]:

@@ -1,6 +1,5 @@
-"""Random samples: drawn once, and used in turn. On the device no loader and no copy is needed, so that a step is
-compute
-and communication alone."""
+"""Random samples, drawn once and used in turn. They lie on the device: no loader and no copy is needed, so that a
+step is compute and communication only."""
 
 from __future__ import annotations
 
@@ -9,12 +8,13 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from torchscale.schema.record import DataUse
+from torchscale.schema.launch.rank import DataUse
 from torchscale.worker.data.interface import Share, generator_for
 from torchscale.worker.models.interface import BatchOfTensors, Workload
 
 POOL_STEPS = 4
-"""Steps whose batches are made beforehand: one alone would be fitted within a few steps and its loss vanish."""
+"""Steps whose batches are drawn in advance: a model would fit a single batch within a few steps, and its loss
+vanish."""
 
 
 def sample_pool(workload: Workload, share: Share, seed: int) -> list[BatchOfTensors]:
@@ -28,10 +28,10 @@ def sample_pool(workload: Workload, share: Share, seed: int) -> list[BatchOfTens
     return [_joined([_sample(workload, seed, number) for number in share.of_step(step)]) for step in range(POOL_STEPS)]
 
 
-def place(
+def to_device(
     tensor: torch.Tensor, device: torch.device, *, channels_last: bool, non_blocking: bool = False
 ) -> torch.Tensor:
-    """A tensor of a batch on the device; images in the layout that the model has."""
+    """``tensor`` on ``device``; with ``channels_last``, four-dimensional ones in that memory format."""
     layout = torch.channels_last if channels_last and tensor.dim() == 4 else torch.preserve_format
     return tensor.to(device, non_blocking=non_blocking, memory_format=layout)
 
@@ -45,25 +45,25 @@ class SyntheticSource:
         self, workload: Workload, *, share: Share, seed: int, device: torch.device, channels_last: bool
     ) -> None:
         pool = [
-            {name: place(tensor, device, channels_last=channels_last) for name, tensor in batch.items()}
+            {name: to_device(tensor, device, channels_last=channels_last) for name, tensor in batch.items()}
             for batch in sample_pool(workload, share, seed)
         ]
         self._batches = itertools.cycle(pool)
 
     def next_batch(self) -> BatchOfTensors:
-        """The next batch of the pool."""
+        """The next batch of the pool, in turn."""
         return next(self._batches)
 
     def use(self) -> DataUse | None:
-        """Nothing that the cell does not say."""
+        """``None``: the cell describes synthetic data completely."""
         return None
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to stop: the pool has no processes."""
 
 
 def _sample(workload: Workload, seed: int, number: int) -> BatchOfTensors:
-    """A batch of one."""
+    """A batch of one sample, drawn from the seed and its number."""
     return dict(_checked(workload.make_batch(1, generator_for(seed, number)), 1))
 
 
@@ -72,7 +72,7 @@ def _joined(samples: list[BatchOfTensors]) -> BatchOfTensors:
 
 
 def _checked(batch: object, batch_size: int) -> Iterable[tuple[str, torch.Tensor]]:
-    """The items of a batch that is what ``make_batch`` promises; another size would make samples per second wrong.
+    """The items of ``batch``, checked: another size would make samples per second wrong.
 
     Raises:
         TypeError: it is not a dictionary of tensors.

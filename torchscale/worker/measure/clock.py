@@ -1,4 +1,4 @@
-"""Every timer that measures a step. A clock takes marks cheaply and tells their times later, between batches."""
+"""All clocks that time steps. A mark is cheap; the times are read later, between batches."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 
 
 class Clock(Protocol):
-    """Marks moments of a batch of steps."""
+    """Takes marks during a batch of steps, which are read after it."""
 
     def mark(self) -> None:
-        """Take the time now (CUDA: when the device gets here), without waiting for anything."""
+        """Take a mark now (with CUDA events: when the device reaches it), without synchronization."""
         ...
 
     def read(self) -> list[float]:
-        """Seconds of every mark since the first one, in order; forgets them. May wait for the device."""
+        """Seconds of every mark since the first one, in order; clears the marks. May wait for the device."""
         ...
 
 
@@ -27,17 +27,17 @@ class HostClock:
         self._marks: list[float] = []
 
     def mark(self) -> None:
-        """Take the host's time."""
+        """Take the host's time now."""
         self._marks.append(time.perf_counter())
 
     def read(self) -> list[float]:
-        """Seconds since the first mark."""
+        """Seconds of every mark since the first one; clears the marks."""
         marks, self._marks = self._marks, []
         return [mark - marks[0] for mark in marks]
 
 
 class CudaEventClock:
-    """CUDA events recorded in the current stream: no synchronisation inside a batch."""
+    """CUDA events recorded in the current stream: no synchronization inside a batch."""
 
     def __init__(self) -> None:
         self._free: list[torch.cuda.Event] = []
@@ -50,7 +50,7 @@ class CudaEventClock:
         self._marks.append(event)
 
     def read(self) -> list[float]:
-        """Wait for the last event, then read them all."""
+        """Wait for the last event; seconds of every event since the first one."""
         marks, self._marks = self._marks, []
         if not marks:
             return []
@@ -61,7 +61,7 @@ class CudaEventClock:
 
 
 class CudaSyncClock(HostClock):
-    """Host time after the device has finished: strict, and slower since host and device no longer overlap."""
+    """Host time after the device has finished: exact phases, but slower steps, since host and device do not overlap."""
 
     def mark(self) -> None:
         """Wait for the device, then take the host's time."""
@@ -79,7 +79,8 @@ class AcceleratorSyncClock(HostClock):
 
 
 def make_clock(device: torch.device, *, sync_cuda: bool) -> Clock:
-    """The clock for a device."""
+    """The clock for ``device``: host time on CPU, events on CUDA (host time with ``sync_cuda``), else synchronized
+    host time."""
     if device.type == "cpu":
         return HostClock()
     if device.type != "cuda":

@@ -1,4 +1,4 @@
-"""What torch's compiler takes, whenever it runs."""
+"""Time that torch's compiler takes, in whichever step it runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class CompilationMeter:
-    """Seconds that torch's compiler has taken since its making; ``None`` where this torch does not tell.
+    """Seconds that torch's compiler took since this object was made; ``None`` where this torch has no such callbacks.
 
-    The callbacks are not public; a torch without them gives no figure.
+    The callbacks are not public, and may be missing in another version.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class CompilationMeter:
         self.seconds = 0.0
 
     def stop(self) -> None:
-        """Listen no longer."""
+        """Remove the callbacks; ``seconds`` keeps its value."""
         if self.seconds is not None:
             self._handler.remove_start_callback(self._start)
             self._handler.remove_end_callback(self._end)

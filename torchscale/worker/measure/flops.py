@@ -15,22 +15,22 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.hooks import RemovableHandle
 
-from torchscale.schema.record import FlopCount
+from torchscale.schema.launch.rank import FlopCount
 from torchscale.worker.models.interface import Workload
 from torchscale.worker.parallel.blocks import repeated_blocks
 
 _SAMPLES = 2
-"""Batch normalisation cannot train on one."""
+"""Samples that are counted: batch normalization cannot train on one."""
 _BACKWARD_SHARE = 2.0
-"""Backward ÷ forward of matrix products: where an author gives the forward pass alone."""
+"""Backward ÷ forward: a matrix product has two gradients, each a product of the same size (Kaplan et al., 2020)."""
 
 
 def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> FlopCount:
-    """Of one sample's passes: what ``build`` builds, on the meta device, where attention is counted as the products it
-    consists of (kernels of a real CPU count as nothing).
+    """FLOPs and bytes of one sample's passes through the model that ``build`` returns, a multiply-add being two FLOPs.
 
-    Where the model's author gives the operations of a forward pass, those count, twice as many for the backward pass,
-    and nothing is known of traffic.
+    Counted on the meta device, where attention consists of plain matrix products (torch counts no FLOPs for the fused
+    kernels of CPUs). Where the model defines ``flops_per_sample``, that is the forward count, the backward count is
+    twice that, and traffic is unknown. ``backward=False`` counts the forward pass only.
     """
     # Models that look at their inputs' values skip that for fake tensors; plain meta tensors have none to look at.
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -53,7 +53,7 @@ def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> Flop
 
 @dataclass(frozen=True)
 class _Count:
-    """Of one pass through a batch."""
+    """FLOPs and bytes of one batch."""
 
     forward: float
     backward: float
@@ -64,19 +64,20 @@ class _Count:
 def _count(workload: Workload, samples: int, *, backward: bool) -> _Count:
     batch = workload.make_batch(samples, torch.Generator().manual_seed(0))
     batch = {name: tensor.to("meta") for name, tensor in batch.items()}
-    there, back, moved = FlopCounterMode(display=False), FlopCounterMode(display=False), TrafficCounter()
+    forward, backward_counter, moved = FlopCounterMode(display=False), FlopCounterMode(display=False), TrafficCounter()
     with moved:
-        with there, _BlockCounter(repeated_blocks(workload.module), there) as blocks:
+        with forward, _BlockCounter(repeated_blocks(workload.module), forward) as blocks:
             loss = workload.loss_of(workload.module(**workload.inputs(batch)), batch)
         if backward:
-            with back:
+            with backward_counter:
                 loss.backward()  # type: ignore[no-untyped-call]
     workload.module.zero_grad(set_to_none=True)
-    return _Count(float(there.get_total_flops()), float(back.get_total_flops()), float(moved.total), blocks.total)
+    flops = float(forward.get_total_flops()), float(backward_counter.get_total_flops())
+    return _Count(*flops, float(moved.total), blocks.total)
 
 
 class _BlockCounter:
-    """Operations of the repeated blocks' forward passes."""
+    """FLOPs of the repeated blocks' forward passes."""
 
     def __init__(self, blocks: Sequence[nn.Module], counter: FlopCounterMode) -> None:
         self._blocks, self._counter = blocks, counter
@@ -106,7 +107,7 @@ def forward_flops(build: Callable[[], Workload]) -> float:
 
 
 class TrafficCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Bytes that every operator reads and writes, each as if nothing stayed in a cache; views move nothing."""
+    """Bytes that all operators read and write, as if nothing were cached; views count as zero."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

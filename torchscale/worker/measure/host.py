@@ -1,4 +1,4 @@
-"""Processor time of this rank and of its cores, and resident memory: raw readings, judged later."""
+"""CPU time of this rank and of its cores, and its memory: raw readings, judged in analysis."""
 
 from __future__ import annotations
 
@@ -15,36 +15,38 @@ from pathlib import Path
 import psutil
 import torch
 
-from torchscale.schema.record import HostLoad, MemoryUse
+from torchscale.schema.launch.rank import HostLoad, MemoryUse
 
 _PROC_STAT = Path("/proc/stat")
 
 
 class HostLoadMeter:
-    """Processor time from its making to :meth:`read`."""
+    """CPU time from construction to :meth:`read`, of this rank and of everything on the CPUs ``cpus``."""
 
     def __init__(self, cpus: tuple[int, ...], *, pinned: bool) -> None:
         self._cpus, self._pinned = cpus, pinned
-        self._wall, self._own, self._busy = time.perf_counter(), time.process_time(), _busy_seconds(cpus)
+        self._wall, self._process, self._busy = time.perf_counter(), time.process_time(), _busy_seconds(cpus)
         self._children = _children_seconds()
 
     def read(self) -> HostLoad:
-        """The differences since the start."""
+        """Seconds since construction: wall time, busy time of the CPUs, CPU time of this rank with its loader
+        processes."""
         return HostLoad(
             wall_seconds=time.perf_counter() - self._wall,
             busy_seconds=_busy_seconds(self._cpus) - self._busy,
-            own_seconds=time.process_time() - self._own + self._by_children(),
+            process_seconds=time.process_time() - self._process + self._by_children(),
             cores=len(self._cpus),
             pinned=self._pinned,
         )
 
     def _by_children(self) -> float:
-        """What the data loader's processes took: the rank's own work. One that has ended meanwhile is not counted."""
+        """CPU time of the data loader's processes, which belongs to the rank. A process that has ended is not
+        counted."""
         return sum(seconds - self._children.get(pid, 0.0) for pid, seconds in _children_seconds().items())
 
 
 class MemoryMeter:
-    """Memory from its making, before the model is built, to :meth:`read`."""
+    """Peak memory from construction, which is to be before the model is built, to :meth:`read`."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -53,7 +55,7 @@ class MemoryMeter:
             torch.cuda.reset_peak_memory_stats(device)
 
     def read(self) -> MemoryUse:
-        """The allocator's peaks on CUDA, resident memory on CPU."""
+        """Bytes: the allocator's peaks on CUDA, resident memory before and at its peak on CPU."""
         if self._device.type == "cuda":
             return MemoryUse(
                 peak_allocated_bytes=torch.cuda.max_memory_allocated(self._device),
@@ -63,23 +65,21 @@ class MemoryMeter:
 
 
 def launch_cpus() -> tuple[int, ...]:
-    """Logical CPUs that all ranks of this launch together may run on: those of who started this one, which is bound
-    to no
-    rank's own."""
+    """Logical CPUs that all ranks of this launch together may run on: those of torchrun, which is not pinned."""
     try:
         return tuple(sorted(psutil.Process().parent().cpu_affinity()))  # type: ignore[union-attr]
-    except (psutil.Error, AttributeError, OSError):  # gone, or a system that binds nobody
+    except (psutil.Error, AttributeError, OSError):  # torchrun has ended, or the system has no CPU affinity
         return usable_cpus()
 
 
 def _children_seconds() -> dict[int, float]:
-    """Processor time of each living child, by its pid."""
-    found = {}
+    """CPU seconds of each living child process, by pid."""
+    seconds = {}
     for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):  # gone meanwhile
+        with contextlib.suppress(psutil.Error):  # it has ended
             used = child.cpu_times()
-            found[child.pid] = used.user + used.system
-    return found
+            seconds[child.pid] = used.user + used.system
+    return seconds
 
 
 def usable_cpus() -> tuple[int, ...]:
@@ -91,10 +91,10 @@ def usable_cpus() -> tuple[int, ...]:
 
 def _busy_seconds(cpus: tuple[int, ...]) -> float:
     """Time the given CPUs were not idle since boot; time stolen by the hypervisor counts as busy."""
-    wanted = set(cpus)
+    selected = set(cpus)
     total = 0.0
     for cpu, times in zip(_online_cpus(), psutil.cpu_times(percpu=True), strict=False):
-        if cpu in wanted:
+        if cpu in selected:
             fields = times._asdict()
             # guest time is contained in user time
             total += sum(fields.get(name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))

@@ -1,4 +1,4 @@
-"""What the host did to the training process while it was measured: garbage collection, paging, throttling."""
+"""Host events that slow the training process: garbage collection, paging, allocator retries, throttling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torchscale.worker.probe_gpu import throttle_reasons_of
 
 
 class CollectionMeter:
-    """Python's garbage collections from :meth:`start` to :meth:`stop`: seconds and how many."""
+    """Number, total and longest duration (seconds) of Python's garbage collections from :meth:`start` to
+    :meth:`stop`."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -21,11 +22,11 @@ class CollectionMeter:
         self._began: float | None = None
 
     def start(self) -> None:
-        """Listen from now on."""
+        """Count collections from now on."""
         gc.callbacks.append(self._note)
 
     def stop(self) -> None:
-        """Listen no longer."""
+        """Count no further collections."""
         gc.callbacks.remove(self._note)
 
     def _note(self, phase: str, info: dict[str, int]) -> None:
@@ -41,31 +42,31 @@ class CollectionMeter:
 
 
 class PressureMeter:
-    """Page faults that went to disk, and retries of the CUDA allocator, since its making."""
+    """Major page faults, and retries of the CUDA allocator, since construction."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._faults, self._retries = _major_faults(), _allocation_retries(device)
 
     def page_faults(self) -> int:
-        """Of this process."""
+        """Major page faults of this process (those that read from disk)."""
         return _major_faults() - self._faults
 
     def allocation_retries(self) -> int | None:
-        """``None`` on CPU."""
+        """Retries of the CUDA allocator after it freed its cache; ``None`` on other devices."""
         now = _allocation_retries(self._device)
         return None if now is None or self._retries is None else now - self._retries
 
 
 class ThrottleWatch:
-    """Reasons for lowered clocks that the driver gave at any look; ``None`` where it cannot be asked."""
+    """Collects the throttle reasons that the driver reports whenever :meth:`poll` is called."""
 
     def __init__(self, device: torch.device) -> None:
         self._uuid = _uuid(device)
         self._seen: set[str] | None = None
 
-    def look(self) -> None:
-        """Ask the driver now."""
+    def poll(self) -> None:
+        """Query the driver, and add its throttle reasons."""
         if self._uuid is None:
             return
         reasons = throttle_reasons_of(self._uuid)
@@ -74,14 +75,14 @@ class ThrottleWatch:
 
     @property
     def reasons(self) -> tuple[str, ...] | None:
-        """All that were seen."""
+        """All reasons so far; ``None`` where the driver could not be queried."""
         return None if self._seen is None else tuple(sorted(self._seen))
 
 
 def _uuid(device: torch.device) -> str | None:
     if device.type != "cuda":
         return None
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)  # older builds do not tell
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)  # older torch has no UUID
     return None if uuid is None else str(uuid)
 
 

@@ -1,4 +1,4 @@
-"""The link between ranks, measured alone: all-reduces of the gradients' sizes with nothing else to wait for."""
+"""Measures the link between ranks: all-reduces of the gradients' sizes without any compute."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from torchscale.schema.record import LinkSample
-from torchscale.worker.ranks import Ranks
+from torchscale.schema.launch.signals import LinkSample
+from torchscale.worker.process_group import Ranks
 
 _MERGED_BYTES = 25 << 20
+"""DDP's default bucket size, which is large enough for the bandwidth of common links."""
 _BUFFER_BYTES = 64 << 20
+"""Extra memory of the measurement, small against what training has left free."""
 _BUDGET_SECONDS = 3.0
+"""The timed rounds may add this much to a launch that takes tens of seconds."""
 _REPEATS = 7
+"""An odd number, so that the median is a sample; more would not change it on a steady link."""
 
 
 def measure_link(bucket_bytes: Sequence[int], ranks: Ranks) -> LinkSample | None:
-    """Time the exchange of a step's gradients, in the buckets that training uses and in buckets of 25 MiB.
+    """Time the all-reduces of a step's gradients, in the buckets that training uses and in buckets of 25 MiB.
 
     Buckets above 64 MiB go in pieces of that size, so that no more memory than that is taken. ``None`` where there is
-    nothing to exchange.
+    one rank only, or no gradient.
     """
     total = sum(bucket_bytes)
     if ranks.backend is None or total == 0:
@@ -32,18 +36,18 @@ def measure_link(bucket_bytes: Sequence[int], ranks: Ranks) -> LinkSample | None
     buffer = torch.zeros(min(_BUFFER_BYTES, total) // 4 + 1, device=ranks.device)
     merged = [min(_MERGED_BYTES, total - begin) for begin in range(0, total, _MERGED_BYTES)]
     plans = (_pieces(bucket_bytes), _pieces(merged))
-    first = [_exchange(plan, buffer, ranks) for plan in plans]
-    repeats = int(ranks.agree(max(1, min(_REPEATS, int(_BUDGET_SECONDS / max(sum(first), 1e-9))))))
+    first = [_all_reduce_seconds(plan, buffer, ranks) for plan in plans]
+    repeats = int(ranks.broadcast_scalar(max(1, min(_REPEATS, int(_BUDGET_SECONDS / max(sum(first), 1e-9))))))
     times: list[list[float]] = [[], []]
     for _ in range(repeats):
         for number, plan in enumerate(plans):  # alternating, so that a slow moment falls on both
-            times[number].append(_exchange(plan, buffer, ranks))
-    as_bucketed, together = (statistics.median(values) for values in times)
+            times[number].append(_all_reduce_seconds(plan, buffer, ranks))
+    as_bucketed, merged_seconds = (statistics.median(values) for values in times)
     interface, rated = _interface(ranks)
     return LinkSample(
         payload_bytes=total,
         as_bucketed_seconds=as_bucketed,
-        merged_seconds=together,
+        merged_seconds=merged_seconds,
         repeats=repeats,
         interface=interface,
         rated_bytes_per_second=rated,
@@ -51,19 +55,19 @@ def measure_link(bucket_bytes: Sequence[int], ranks: Ranks) -> LinkSample | None
 
 
 def _pieces(sizes: Sequence[int]) -> list[int]:
-    """Elements of each all-reduce."""
-    found = []
+    """Number of fp32 elements of each all-reduce: a bucket above the buffer size is cut."""
+    elements = []
     for size in sizes:
         while size > _BUFFER_BYTES:
-            found.append(_BUFFER_BYTES // 4)
+            elements.append(_BUFFER_BYTES // 4)
             size -= _BUFFER_BYTES  # noqa: PLW2901 - what is left of it
-        found.append(max(1, size // 4))
-    return found
+        elements.append(max(1, size // 4))
+    return elements
 
 
-def _exchange(elements: Sequence[int], buffer: torch.Tensor, ranks: Ranks) -> float:
-    """Seconds from a common start until all are done; several are under way at once, as in training."""
-    ranks.align()
+def _all_reduce_seconds(elements: Sequence[int], buffer: torch.Tensor, ranks: Ranks) -> float:
+    """Seconds from a barrier until all all-reduces are done; several run at once, as in training."""
+    ranks.barrier()
     _finish(ranks)
     began = time.perf_counter()
     works: list[dist.Work | None] = []
@@ -91,7 +95,7 @@ def _finish(ranks: Ranks) -> None:
 
 
 def _interface(ranks: Ranks) -> tuple[str | None, float | None]:
-    """The network interface that gloo uses and what it is rated at; NCCL's choice is not known here."""
+    """The network interface that gloo uses, and its rated bytes per second. NCCL's choice is not known here."""
     name = os.environ.get("GLOO_SOCKET_IFNAME")
     if ranks.device.type == "cuda" or not name or "," in name or "/" in name:
         return None, None

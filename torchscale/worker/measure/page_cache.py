@@ -1,4 +1,4 @@
-"""Whether files lie in memory, and asking the kernel to forget them."""
+"""Share of files that lies in the page cache, and dropping files from it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import numpy as np
 
 
 def drop_from_cache(paths: Iterable[Path]) -> None:
-    """Ask the kernel to forget these files' pages; it keeps those that somebody has mapped. Needs no privilege."""
+    """Drop these files from the page cache; pages that a process has mapped stay. Needs no privilege."""
     if not hasattr(os, "posix_fadvise"):
         return
     for path in paths:
         with contextlib.suppress(OSError), path.open("rb") as file:
-            os.fsync(file.fileno())  # a page that is not on disk yet cannot be forgotten
+            os.fsync(file.fileno())  # a dirty page cannot be dropped
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def resident_share(paths: Iterable[Path]) -> float | None:
-    """Share of these files' pages that lie in memory; ``None`` where the kernel does not say."""
+    """Share of these files' pages that lie in memory, 0 to 1; ``None`` where the system has no ``mincore``."""
     if sys.platform != "linux":
         return None
     resident = pages = 0

@@ -1,5 +1,5 @@
-"""Do ranks that should hold the same parameters hold them? Averaged gradients leave them equal to the bit; a lost
-reduction does not."""
+"""Compares parameters between ranks that should hold the same: averaged gradients leave them equal to the bit, a
+missing reduction does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from torchscale.worker.dtensors import as_dtensor, local_part
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
 
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -19,7 +19,7 @@ is equal on two ranks where they should hold the same."""
 
 
 def fingerprint(module: nn.Module) -> Fingerprint:
-    """Of what this rank holds; of a split parameter the part, named by its place."""
+    """Fingerprint of the parameters that this rank holds; of a sharded parameter the local shard."""
     keys, sums = [], []
     for name, parameter in module.named_parameters():
         local = local_part(parameter)
@@ -31,11 +31,11 @@ def fingerprint(module: nn.Module) -> Fingerprint:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of parameters that lie on several ranks.
+    """Result of comparing parameters that lie on several ranks.
 
     Attributes:
-        compared: How many do; 0 where every rank has parts of its own.
-        differing: The first that is not equal wherever it lies, with how many are not; ``None`` if all are.
+        compared: Number of parameters on several ranks; 0 where every rank holds different shards.
+        differing: The first parameter that differs between ranks, with the number of such; ``None`` if all are equal.
     """
 
     compared: int
@@ -48,30 +48,30 @@ class Comparison:
 
 
 def compare_parameters(module: nn.Module, ranks: Ranks) -> Comparison:
-    """What every rank holds, against what the others hold of it."""
+    """Compare the parameters of every rank with those of the others. Call it on every rank."""
     values: dict[str, list[int]] = {}
-    for one in ranks.gather_objects(fingerprint(module)):
-        for key, value in one.items():
+    for of_rank in ranks.gather_objects(fingerprint(module)):
+        for key, value in of_rank.items():
             values.setdefault(key, []).append(value)
-    shared = {key: found for key, found in values.items() if len(found) > 1}
-    differing = [key for key, found in shared.items() if len(set(found)) > 1]
-    told = f"{differing[0]} ({len(differing)} of {len(shared)} parameters differ)" if differing else None
-    return Comparison(len(shared), told)
+    shared = {key: sums for key, sums in values.items() if len(sums) > 1}
+    differing = [key for key, sums in shared.items() if len(set(sums)) > 1]
+    description = f"{differing[0]} ({len(differing)} of {len(shared)} parameters differ)" if differing else None
+    return Comparison(len(shared), description)
 
 
 def _part(parameter: nn.Parameter) -> str:
-    """Which part of a split parameter this is; empty for a whole one."""
+    """Which shard of a sharded parameter this is; empty for a whole one."""
     split = as_dtensor(parameter)
     if split is None:
         return ""
     coordinate = split.device_mesh.get_coordinate() or ()
     sizes = split.device_mesh.shape
-    places = [
+    shards = [
         f"{placement} {index + 1} of {size}"
         for placement, index, size in zip(split.placements, coordinate, sizes, strict=True)
         if not placement.is_replicate()
     ]
-    return f" [{', '.join(places)}]" if places else ""
+    return f" [{', '.join(shards)}]" if shards else ""
 
 
 def _global_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""One file per family of models; :func:`build_workload` finds the right one."""
+"""Models, one file per family; :func:`build_workload` builds the one that a cell names."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import importlib
 from types import ModuleType
 
 from torchscale.catalog.models import ModelFacts, find_model
-from torchscale.schema.cell import Cell
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.models import custom
 from torchscale.worker.models.interface import Workload
 
 
-def import_model(cell: Cell) -> None:
+def import_model(cell: TrainingCell) -> None:
     """Import what builds the cell's model, so that building it allocates the model alone.
 
     Raises:
-        ImportError: a user's own module cannot be imported or has no such function, or a library is not there.
-        TypeError: it is not a function.
+        ImportError: the user's module cannot be imported or has no such function, or a library is not installed.
+        TypeError: the import path names something else than a function.
     """
     facts = find_model(cell.model)
     if facts is None:
@@ -25,7 +25,7 @@ def import_model(cell: Cell) -> None:
         _family(facts)
 
 
-def build_workload(cell: Cell) -> Workload:
+def build_workload(cell: TrainingCell) -> Workload:
     """The cell's model, on CPU. Weights come from torch's current seed; nothing is downloaded."""
     facts = find_model(cell.model)
     if facts is None:

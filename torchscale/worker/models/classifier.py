@@ -1,4 +1,4 @@
-"""Image classifiers of other libraries, which return logits; without weights."""
+"""Image classifiers of other libraries, which return logits; with random weights."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def build_classifier(
     known: Collection[str],
     make: Callable[[str, int], nn.Module],
 ) -> Workload:
-    """The classifier that ``make(NAME, classes)`` gives for ``library:NAME``.
+    """The classifier that ``make(NAME, classes)`` returns for ``name``, which is ``library:NAME``.
 
     Raises:
-        ValueError: the library has no model of that name.
+        ValueError: NAME is not in ``known``.
     """
     library, _, plain = name.partition(":")
     if plain not in known:
@@ -52,5 +52,5 @@ class _Positional(nn.Module):
         self.net = net
 
     def forward(self, x: Tensor) -> object:
-        """Logits."""
+        """``x`` (batch, 3, height, width) → logits (batch, classes), or an object that has them."""
         return self.net(x)

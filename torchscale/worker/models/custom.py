@@ -45,7 +45,7 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
 
     Raises:
         ImportError: the module cannot be imported or has no such function.
-        TypeError: what it returns does not keep the contract.
+        TypeError: what it returns does not fulfil the contract.
     """
     module = resolve(path)(**options)
     if not isinstance(module, nn.Module):
@@ -68,18 +68,23 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
 
 
 def resolve(path: str) -> Callable[..., object]:
-    """The function behind an import path; modules in the working directory are found, as with ``python -m``."""
+    """The function that ``path`` names; modules in the working directory can be imported, as with ``python -m``.
+
+    Raises:
+        ImportError: the module cannot be imported or has no such attribute.
+        TypeError: the attribute is not callable.
+    """
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     module_name, _, function_name = path.partition(":")
-    found: object = importlib.import_module(module_name)
+    target: object = importlib.import_module(module_name)
     for part in function_name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise ImportError(f"{module_name} has no {function_name!r}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise TypeError(f"{path} is a {type(found).__name__}, not a function")
-    return found
+        target = getattr(target, part)
+    if not callable(target):
+        raise TypeError(f"{path} is a {type(target).__name__}, not a function")
+    return target
 
 
 def _parameters_of(forward: Callable[..., object]) -> frozenset[str] | None:
@@ -94,7 +99,7 @@ def _split(module: nn.Module, name: str, kind: type[S]) -> S | None:
     method = getattr(module, name, None)
     if not callable(method):
         return None
-    found = method()
-    if not isinstance(found, kind):
-        raise TypeError(f"{name}() must return a {kind.__name__}, not {type(found).__name__}")
-    return found
+    described = method()
+    if not isinstance(described, kind):
+        raise TypeError(f"{name}() must return a {kind.__name__}, not {type(described).__name__}")
+    return described

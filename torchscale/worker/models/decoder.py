@@ -1,4 +1,4 @@
-"""A decoder transformer that knows how to be split: by matrices, along the sequence, and into stages of layers.
+"""A decoder transformer that supports tensor, sequence and pipeline parallelism.
 
 Shapes: B samples, T tokens, D hidden size, V vocabulary; under tensor parallelism a device holds some of the heads.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
 
 _INIT_STD = 0.02
+"""Standard deviation of initial weights, as in GPT-2 (Radford et al., 2019)."""
 
 
 def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
@@ -90,7 +91,7 @@ class Decoder(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each with a norm before and the residual around."""
+    """Attention and feed-forward, each with a norm before it and a residual connection."""
 
     def __init__(self, hidden: int, head_size: int) -> None:
         super().__init__()
@@ -100,7 +101,7 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(hidden)
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        """(B, T, D) to the same."""
+        """``x`` (B, T, D) → (B, T, D)."""
         x = x + self.attention(self.attention_norm(x), cosines, sines)
         return x + self.feed_forward(self.feed_forward_norm(x))  # type: ignore[no-any-return]
 
@@ -117,7 +118,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(hidden, hidden, bias=False)
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        """(B, T, D) to the same."""
+        """``x`` (B, T, D) → (B, T, D)."""
         query, key, value = (
             projection(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
@@ -128,7 +129,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two matrices, four times as wide between them."""
+    """Two matrices with a GELU between; the inner dimension is 4 D."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -136,7 +137,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(4 * hidden, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) to the same."""
+        """``x`` (B, T, D) → (B, T, D)."""
         return self.down(functional.gelu(self.up(x)))  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""How the decoder's layers are split over tensor-parallel devices."""
+"""Plans for torch's ``parallelize_module`` that split the decoder's layers over tensor-parallel devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from torch.distributed.tensor.parallel import (
 
 
 def tensor_plan(layers: int) -> dict[str, ParallelStyle]:
-    """Heads and the inner dimension are dealt out, and the vocabulary of embedding and head."""
+    """Tensor parallelism: splits heads, the feed-forward's inner dimension, and the vocabulary of embedding and
+    head."""
     plan: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate()),
         "head": ColwiseParallel(output_layouts=Replicate()),
@@ -24,7 +25,7 @@ def tensor_plan(layers: int) -> dict[str, ParallelStyle]:
 
 
 def sequence_plan(layers: int) -> dict[str, ParallelStyle]:
-    """As above, and norms and residuals split along the sequence."""
+    """Tensor parallelism whose norms and residuals are also split along the sequence."""
     plan: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
         "norm": SequenceParallel(),

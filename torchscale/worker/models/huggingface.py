@@ -23,7 +23,8 @@ from torchscale.worker.models.interface import Workload
 from torchscale.worker.models.text import sequence_length, token_batches
 
 _LEFT_OUT = ("model_type", "torch_dtype", "dtype", "quantization_config", "auto_map")
-"""Of a configuration: how its published weights are stored, and code elsewhere. Precision is the cell's to say."""
+"""Keys of a configuration that are ignored: storage of its published weights, and remote code. The cell sets the
+precision."""
 _TASKS = (AutoModelForImageClassification, AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM)
 
 
@@ -34,7 +35,7 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
     configuration points to is not run.
 
     Raises:
-        ValueError: the file is no configuration, or of a kind of model that cannot be trained here.
+        ValueError: the file is not a configuration of a known model, or its model has no head that is supported.
     """
     path = Path(name.partition(":")[2])
     try:
@@ -42,7 +43,7 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
         kind = content["model_type"]
         config = AutoConfig.for_model(kind, **{key: value for key, value in content.items() if key not in _LEFT_OUT})
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no configuration of a known model: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{path} is not a configuration of a known model: {type(error).__name__}: {error}") from error
     config.use_cache = False
     task = _task(config)
     if task is AutoModelForImageClassification:
@@ -60,13 +61,17 @@ def _make(task: Any, config: Any) -> nn.Module:  # noqa: ANN401 - transformers i
 
 
 def _task(config: Any) -> Any:  # noqa: ANN401 - transformers is not typed
-    """The kind of head: what the configuration names, else the first that knows this kind of model."""
+    """The model class with its head: the one that the configuration names, else the first that supports this model
+    type."""
     named = [getattr(transformers, name, None) for name in config.architectures or ()]
     able = [task for task in _TASKS if type(config) in task._model_mapping]
     for task in able:
         if task._model_mapping[type(config)] in named:
             return task
     if not able:
-        raise ValueError(f"a model of type {config.model_type!r} has no head that is trained here")
+        raise ValueError(
+            f"a model of type {config.model_type!r} has none of the supported heads: "
+            "image classification, sequence-to-sequence, masked or causal language model"
+        )
     causal = AutoModelForCausalLM in able and bool(getattr(config, "is_decoder", False))
     return AutoModelForCausalLM if causal else able[0]

@@ -1,4 +1,4 @@
-"""What image classifiers share: batches of random images with random labels."""
+"""Batches of random images with random labels, for all image classifiers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from torchscale.worker.models.interface import BatchOfTensors, ImageInputs
 
 
 def image_inputs(options: Mapping[str, OptionValue], pixels: str, labels: str) -> ImageInputs:
-    """From the options ``image_size`` and ``num_classes``."""
+    """Inputs with the names ``pixels`` and ``labels``, of the sizes in the options ``image_size`` and
+    ``num_classes``."""
     return ImageInputs(pixels, labels, int(options["image_size"]), int(options["num_classes"]))
 
 
 def image_batches(images: ImageInputs) -> Callable[[int, torch.Generator], BatchOfTensors]:
-    """A source of normalised images and labels."""
+    """A ``make_batch`` of normally distributed images (batch, 3, size, size) and int64 labels (batch,)."""
 
     def make_batch(batch_size: int, generator: torch.Generator) -> BatchOfTensors:
         size = images.image_size

@@ -1,4 +1,4 @@
-"""What a model must offer to be trained here. A new family is one new file that returns a :class:`Workload`."""
+"""The interface of models. A new family is one new file whose ``build`` returns a :class:`Workload`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ BatchOfTensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class ImageInputs:
-    """Names and shape of an image model's inputs, so that real images can take the place of random ones.
+    """Names and shape of an image model's inputs, so that real images can replace random ones.
 
     Attributes:
         pixels: Keyword of the images: float, (batch, 3, ``image_size``, ``image_size``).
         labels: Keyword of the classes: int64, (batch,).
         image_size: In pixels.
-        num_classes: Labels lie below it.
+        num_classes: Labels are 0 to ``num_classes - 1``.
     """
 
     pixels: str
@@ -38,12 +38,10 @@ class PipelineSplit:
     """How a model is cut into consecutive stages.
 
     Attributes:
-        layers: How many layers can be dealt out.
-        stage: ``(module, layers, first, last) → stage``: a module with the given range of layers, the embedding if
-        it is
-            the first stage and the head if it is the last. Its ``forward`` maps one tensor to one; parameters keep
-            their
-            names and values.
+        layers: Number of layers that the stages share.
+        stage: ``(module, layers, first, last) → stage``: a module with the given range of layers, the embedding if it
+        is the first stage and the head if it is the last. Its ``forward`` maps one tensor to one; parameters keep
+            their names and values.
         input_key: Item of a batch that the first stage takes.
         target_key: Item of a batch that the loss takes.
         loss: ``(output of the last stage, target) → scalar``.
@@ -61,12 +59,11 @@ class TensorSplit:
     """How a model's layers are split over devices.
 
     Attributes:
-        heads: Attention heads that are dealt out: the degree must divide them.
+        heads: Attention heads that are split: the degree must divide their number.
         plan: ``(sequence) → {module name or pattern: style}`` for torch's ``parallelize_module``; with ``sequence``,
-        what
-            lies between the split matrices is split along the sequence.
-        takes_sequence: Whether ``plan`` knows what to do with ``sequence``.
-        length: Tokens, which the degree must divide with ``sequence``.
+            what lies between the split matrices is split along the sequence.
+        takes_sequence: Whether ``plan`` supports ``sequence``.
+        length: Tokens of a sample; with ``sequence``, the degree must divide their number.
     """
 
     heads: int
@@ -83,12 +80,12 @@ class Workload:
         module: On CPU. ``forward(**batch)`` returns the loss: a scalar tensor, or an object or mapping with ``loss``.
         make_batch: ``(batch_size, generator) → batch`` of CPU tensors drawn from ``generator`` alone.
         tokens_per_sample: Length of a sequence; ``None`` where samples have no tokens.
-        images: Where the model takes images in the usual form.
+        images: Names and shape of its image inputs; ``None`` for other models.
         loss: ``(output, batch) → scalar``, where ``forward`` does not return the loss itself.
         forward_keys: Items of a batch that ``forward`` takes; ``None`` for all.
-        flops_per_sample: Of a forward pass, where the model's author says so.
-        tensor: How to split its layers, where it knows.
-        pipeline: How to cut it into stages, where it knows.
+        flops_per_sample: FLOPs of a sample's forward pass, where the model defines them.
+        tensor: How to split its layers; ``None`` where it cannot be split.
+        pipeline: How to cut it into stages; ``None`` where it cannot be cut.
     """
 
     module: nn.Module
@@ -102,7 +99,7 @@ class Workload:
     pipeline: PipelineSplit | None = None
 
     def inputs(self, batch: BatchOfTensors) -> BatchOfTensors:
-        """What ``forward`` is given of a batch."""
+        """The items of ``batch`` that ``forward`` takes."""
         keys = self.forward_keys
         return batch if keys is None else {name: tensor for name, tensor in batch.items() if name in keys}
 
@@ -110,7 +107,7 @@ class Workload:
         """The scalar loss of a forward pass.
 
         Raises:
-            TypeError: there is none.
+            TypeError: ``output`` holds no scalar loss.
         """
         return loss_of(output if self.loss is None else self.loss(output, batch))
 
@@ -119,7 +116,7 @@ def loss_of(output: object) -> Tensor:
     """The loss in what ``forward`` returned.
 
     Raises:
-        TypeError: there is none, or it is not a scalar tensor.
+        TypeError: ``output`` holds no loss, or it is not a scalar tensor.
     """
     loss = output
     if isinstance(output, dict):

@@ -1,4 +1,4 @@
-"""``torchvision:NAME``: any of torchvision's classifiers, without weights."""
+"""``torchvision:NAME``: any of torchvision's classifiers, with random weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchscale.worker.models.interface import Workload
 
 
 def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
-    """Options ``image_size`` (pixels) and ``num_classes``.
+    """An image classifier of torchvision; options ``image_size`` (pixels) and ``num_classes``.
 
     Raises:
         ValueError: torchvision has no such model.

@@ -1,6 +1,6 @@
-"""One file per way of spreading a model over devices; :func:`parallelize` applies the cell's.
+"""Parallelism strategies, one file each; :func:`parallelize` applies the one of a cell.
 
-What splits models is imported where a cell asks for it: it takes as long to import as torch itself.
+Strategies that split models are imported only where a cell uses them: they take as long to import as torch itself.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from torchscale.schema.cell import Cell
-from torchscale.schema.strategy import Ddp, Fsdp, Zero1
+from torchscale.config.strategy import Ddp, Fsdp, Zero1
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.models.interface import Workload
 from torchscale.worker.parallel import ddp
 from torchscale.worker.parallel.blocks import checkpoint_blocks, compile_mode, repeated_blocks
 from torchscale.worker.parallel.interface import Parallel
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
 
 
-def parallelize(workload: Workload, cell: Cell, ranks: Ranks) -> Parallel:
+def parallelize(workload: Workload, cell: TrainingCell, ranks: Ranks) -> Parallel:
     """The workload's model on this rank's device, as the cell's strategy runs it.
 
     Raises:
-        ValueError: the model cannot be split as asked.
+        ValueError: the model cannot be split by the cell's strategy.
     """
     if cell.channels_last:
         workload.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -31,10 +31,10 @@ def parallelize(workload: Workload, cell: Cell, ranks: Ranks) -> Parallel:
         from torchscale.worker.parallel.mesh import parallelize_on_mesh  # noqa: PLC0415 - see above
 
         return parallelize_on_mesh(workload, cell, ranks)
-    return _copies(workload.module, cell, ranks)
+    return _replicate(workload.module, cell, ranks)
 
 
-def _copies(module: nn.Module, cell: Cell, ranks: Ranks) -> Parallel:
+def _replicate(module: nn.Module, cell: TrainingCell, ranks: Ranks) -> Parallel:
     """Every rank holds the whole model; on one device that is the module itself."""
     checkpoint_blocks(repeated_blocks(module), cell.activation_checkpointing)
     module.to(ranks.device)
@@ -48,7 +48,7 @@ def _copies(module: nn.Module, cell: Cell, ranks: Ranks) -> Parallel:
     return _compiled(ddp.wrap(module, options, ranks), cell)
 
 
-def _compiled(parallel: Parallel, cell: Cell) -> Parallel:
+def _compiled(parallel: Parallel, cell: TrainingCell) -> Parallel:
     """The whole model compiled, with what wraps it: torch's compiler cuts its graph where DDP's buckets end."""
     mode = compile_mode(cell)
     if mode is None:

@@ -1,4 +1,4 @@
-"""The repeated blocks of a model: what is sharded, recomputed and compiled one by one."""
+"""Finds the repeated blocks of a model, which are sharded, recomputed and compiled one by one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from torchscale.schema.cell import Cell
-from torchscale.schema.config import Checkpointing, CompileMode
+from torchscale.config.choices import Checkpointing, CompileMode
+from torchscale.schema.cells.training import TrainingCell
 
 _KEPT = (
     "mm",
@@ -30,27 +30,30 @@ _KEPT = (
 
 def repeated_blocks(module: nn.Module) -> list[nn.Module]:
     """The outermost lists of alike modules: layers of a transformer, stages of a ResNet; empty if there are none."""
-    found: list[nn.Module] = []
+    blocks: list[nn.Module] = []
     for child in module.children():
         members = list(child.children()) if isinstance(child, nn.ModuleList | nn.ModuleDict | nn.Sequential) else []
         alike = len({type(member) for member in members}) == 1
         if alike and (len(members) > 1 or isinstance(child, nn.ModuleDict)) and _trains(members):
-            found += members
+            blocks += members
         else:
-            found += repeated_blocks(child)
-    return found
+            blocks += repeated_blocks(child)
+    return blocks
 
 
 def checkpoint_blocks(blocks: Sequence[nn.Module], kind: Checkpointing) -> None:
     """Recompute the blocks' activations in the backward pass: all of them, or all but those of expensive operators.
 
     Raises:
-        ValueError: there are no blocks.
+        ValueError: ``blocks`` is empty.
     """
     if kind == "none":
         return
     if not blocks:
-        raise ValueError(f"activation_checkpointing: {kind} needs a model with repeated blocks, and this one has none")
+        raise ValueError(
+            f"activation_checkpointing: {kind} needs a model with repeated blocks, and this one has none; "
+            "set it to none"
+        )
     options: dict[str, Any] = {"use_reentrant": False}
     if kind == "selective":
         kept = [getattr(torch.ops.aten, name).default for name in _KEPT if hasattr(torch.ops.aten, name)]
@@ -61,7 +64,7 @@ def checkpoint_blocks(blocks: Sequence[nn.Module], kind: Checkpointing) -> None:
         _recompute(block, options)
 
 
-def compile_mode(cell: Cell) -> CompileMode | None:
+def compile_mode(cell: TrainingCell) -> CompileMode | None:
     """The compiler's mode, or ``None`` where the cell is not compiled."""
     if cell.compile is False:
         return None

@@ -7,13 +7,13 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from torchscale.schema.strategy import CommHook, Ddp
+from torchscale.config.strategy import CommHook, Ddp
 from torchscale.worker.parallel.interface import Parallel
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
 
 
 def wrap(module: nn.Module, options: Ddp, ranks: Ranks) -> Parallel:
-    """``module``, already on the rank's device, over all ranks."""
+    """``module``, which is already on the rank's device, replicated over all ranks by DDP."""
     device_ids = None if ranks.device.type == "cpu" else [ranks.device.index]
     model = DistributedDataParallel(
         module,
@@ -34,8 +34,8 @@ def wrap(module: nn.Module, options: Ddp, ranks: Ranks) -> Parallel:
 
 
 def replicate(module: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
-    """``module`` over one dimension of a mesh. The mesh, not its process group, is what DDP needs to know of modules
-    whose parameters are split."""
+    """``module`` replicated over one dimension of a mesh. DDP gets the mesh and not its process group, since the
+    module's parameters may be DTensors."""
     return DistributedDataParallel(module, device_mesh=mesh)
 
 
@@ -45,14 +45,15 @@ def _register_hook(model: DistributedDataParallel, hook: CommHook) -> None:
     elif hook == "bf16":
         model.register_comm_hook(None, default_hooks.bf16_compress_hook)
     elif hook == "powersgd":
+        # Rank 1 compresses most. PowerSGD may start only once DDP has rebuilt its buckets; ten steps are well beyond.
         state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=1, start_powerSGD_iter=10)
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
 def _bucket_bytes(model: DistributedDataParallel) -> tuple[int, ...]:
-    """What DDP says of its buckets; they are built anew after the first step, in the order of the gradients.
+    """Sizes of DDP's buckets in bytes; they are rebuilt after the first step, in the order of the gradients.
 
-    Empty where this torch does not say: the data comes from a method that is not public.
+    Empty where this torch does not report them: the method is not public.
     """
     logged: dict[str, object] = getattr(model, "_get_ddp_logging_data", dict)()
     sizes = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""

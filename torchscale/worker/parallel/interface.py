@@ -1,4 +1,4 @@
-"""What a way of spreading a model over devices gives, besides the model itself."""
+"""The interface of parallelism strategies: what each returns besides the model."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Parallel:
 
     Attributes:
         module: What this rank holds of the model: its parameters are trained, counted and compared.
-        model: To be called for the forward pass.
-        autocast: Whether the cell's precision is autocast around the forward pass; else the strategy sees to it.
+        model: What is called for the forward pass.
+        autocast: Whether the forward pass runs under autocast for the cell's precision; else the strategy casts itself.
         no_sync: Context in which the backward pass leaves gradients unreduced, so that passes can be accumulated;
             ``None`` where the strategy has no such context.
-        quiet: Whether a pass within ``no_sync`` exchanges nothing at all, so that it times a rank's own compute.
+        quiet: Whether a pass within ``no_sync`` runs no collective at all, so that it times a rank's compute.
         accumulating: Called with whether the next backward pass is the last of its step, where ``no_sync`` is ``None``.
-        gradients_first: Whether the exchange that the step waits for comes after the last gradient is computed, so
-            that the time from there to the end of the backward pass is exposed synchronisation.
+        gradients_first: Whether the gradient sync that the step waits for comes after the last gradient is computed, so
+            that the time from there to the end of the backward pass is exposed synchronization.
         bucket_bytes: Gradients of a step as they are sent, known after a few steps; ``None`` without buckets.
-        make_optimizer: Where the strategy has an optimizer of its own, around the usual kind.
+        make_optimizer: Makes the strategy's optimizer around the cell's; ``None`` for the cell's itself.
         stages: The pipeline that runs forward and backward passes itself.
-        norm_groups: Groups of ranks that hold other parameters of the same model, which a gradient's norm runs over.
+        norm_groups: Groups of ranks that hold other parameters of the same model; gradient norms are summed over them.
     """
 
     module: nn.Module

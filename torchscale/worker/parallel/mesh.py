@@ -1,4 +1,4 @@
-"""Models of which each rank holds a part: one device mesh that stages, matrices, shards and copies are composed on."""
+"""Strategies whose ranks hold parts of a model: pipeline, tensor, shard and replicate dimensions of one device mesh."""
 
 from __future__ import annotations
 
@@ -9,34 +9,40 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from torchscale.schema.cell import Cell
-from torchscale.schema.degrees import Degrees
-from torchscale.schema.strategy import Fsdp, Hybrid, PipelineBase, is_sequence_parallel
+from torchscale.config.degrees import Degrees
+from torchscale.config.strategy import Fsdp, Hybrid, PipelineBase, is_sequence_parallel
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.models.interface import Workload
 from torchscale.worker.parallel import ddp, fsdp, pipeline, tensor
 from torchscale.worker.parallel.blocks import checkpoint_blocks, compile_blocks, compile_mode, repeated_blocks
 from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.precision import PrecisionPolicy
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
 
 S = TypeVar("S")
 
 _DIMENSIONS = ("pipeline", "replicate", "shard", "tensor")
 
 
-def parallelize_on_mesh(workload: Workload, cell: Cell, ranks: Ranks) -> Parallel:
-    """Parts of a model on each rank. The order matters: stages are cut first; matrices are split before anything wraps
-    them; recomputation and compilation go inside what gathers or averages; that comes last."""
+def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) -> Parallel:
+    """This rank's part of the model. The order matters: stages are cut first; matrices are split before anything wraps
+    them; recomputation and compilation go inside FSDP or DDP, which come last.
+
+    Raises:
+        ValueError: the model does not support the cell's strategy.
+    """
     degrees, strategy = cell.degrees, cell.strategy
     mesh = _mesh(degrees, ranks)
-    place = degrees.coordinate(ranks.rank)
+    coordinate = degrees.coordinate(ranks.rank)
     parts: dict[int, nn.Module] = {0: workload.module}
     stages = 1
     if degrees.pipeline > 1:
         assert isinstance(strategy, PipelineBase)  # noqa: S101 - no other has a pipeline degree
         stages = strategy.stages(degrees)
         how = _required(workload.pipeline, "cut into pipeline stages", cell)
-        parts = pipeline.cut(workload.module, how, pipeline.stages_of(place.pipeline, degrees.pipeline, stages), stages)
+        parts = pipeline.cut(
+            workload.module, how, pipeline.stages_of(coordinate.pipeline, degrees.pipeline, stages), stages
+        )
     wrapped: dict[int, nn.Module] = {}
     for number, part in parts.items():
         if stages > 1:
@@ -65,16 +71,16 @@ def parallelize_on_mesh(workload: Workload, cell: Cell, ranks: Ranks) -> Paralle
         schedule=strategy.schedule,
         micro_batches=strategy.pieces(degrees),
     )
-    return Parallel(_together(parts), _together(wrapped), autocast=autocast, stages=runner, norm_groups=groups)
+    return Parallel(_as_module(parts), _as_module(wrapped), autocast=autocast, stages=runner, norm_groups=groups)
 
 
-def _together(parts: Mapping[int, nn.Module]) -> nn.Module:
-    """A rank's stages as one module, by number."""
+def _as_module(parts: Mapping[int, nn.Module]) -> nn.Module:
+    """A rank's stages as one module, keyed by their numbers."""
     return nn.ModuleDict({str(number): part for number, part in parts.items()})
 
 
-def _autocast_within(stage: nn.Module, cell: Cell, ranks: Ranks) -> None:
-    """The pipeline calls its stages, also to learn their shapes and types: autocast goes inside."""
+def _autocast_within(stage: nn.Module, cell: TrainingCell, ranks: Ranks) -> None:
+    """Run a stage under autocast: the pipeline itself calls stages, also to infer their shapes and dtypes."""
     sharded = _sharding(cell)
     if sharded is not None and fsdp.casts_parameters(sharded, cell.precision, stage):
         return
@@ -87,7 +93,7 @@ def _autocast_within(stage: nn.Module, cell: Cell, ranks: Ranks) -> None:
     stage.forward = cast
 
 
-def _shard_or_replicate(part: nn.Module, cell: Cell, mesh: DeviceMesh, ranks: Ranks) -> nn.Module:
+def _shard_or_replicate(part: nn.Module, cell: TrainingCell, mesh: DeviceMesh, ranks: Ranks) -> nn.Module:
     blocks = repeated_blocks(part)
     checkpoint_blocks(blocks, cell.activation_checkpointing)
     mode = compile_mode(cell)
@@ -105,7 +111,7 @@ def _shard_or_replicate(part: nn.Module, cell: Cell, mesh: DeviceMesh, ranks: Ra
     return ddp.replicate(part, mesh["replicate"]) if degrees.replicate > 1 else part
 
 
-def _sharding(cell: Cell) -> Fsdp | Hybrid | None:
+def _sharding(cell: TrainingCell) -> Fsdp | Hybrid | None:
     """The options of FSDP2, where the cell uses it."""
     strategy = cell.strategy
     if isinstance(strategy, Fsdp):
@@ -122,7 +128,7 @@ def _norm_groups(degrees: Degrees, mesh: DeviceMesh) -> tuple[dist.ProcessGroup,
     return (mesh["pipeline"].get_group(),) if degrees.pipeline > 1 else ()
 
 
-def _required(split: S | None, verb: str, cell: Cell) -> S:
+def _required(split: S | None, verb: str, cell: TrainingCell) -> S:
     if split is None:
-        raise ValueError(f"{cell.model} does not know how to be {verb}")
+        raise ValueError(f"{cell.model} cannot be {verb}; choose another model or parallel.strategy")
     return split

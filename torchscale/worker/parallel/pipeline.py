@@ -1,4 +1,5 @@
-"""Pipeline parallelism: ranks hold consecutive layers and pass micro-batches on (GPipe, 1F1B, interleaved 1F1B)."""
+"""Pipeline parallelism: each rank holds consecutive layers; micro-batches pass from rank to rank (GPipe, 1F1B,
+interleaved 1F1B)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
-from torchscale.schema.strategy import Schedule
+from torchscale.config.strategy import Schedule
 from torchscale.worker.models.interface import BatchOfTensors, PipelineSplit
 
 ContextMaker = Callable[[], AbstractContextManager[object]]
@@ -24,16 +25,16 @@ def stages_of(rank: int, ranks: int, stages: int) -> list[int]:
 
 
 def layers_of(stage: int, stages: int, layers: int) -> range:
-    """Consecutive layers of a stage, as even as they go; the first stages have one more.
+    """The consecutive layers of a stage. Where layers do not divide evenly, the first stages have one more.
 
     Raises:
-        ValueError: there are fewer layers than stages.
+        ValueError: ``layers`` is less than ``stages``.
     """
     if layers < stages:
-        raise ValueError(f"{layers} layers do not make {stages} pipeline stages")
-    each, more = divmod(layers, stages)
-    begin = stage * each + min(stage, more)
-    return range(begin, begin + each + (stage < more))
+        raise ValueError(f"{layers} layers are too few for {stages} pipeline stages; lower the pipeline degree")
+    each, remainder = divmod(layers, stages)
+    begin = stage * each + min(stage, remainder)
+    return range(begin, begin + each + (stage < remainder))
 
 
 def cut(module: nn.Module, how: PipelineSplit, mine: list[int], stages: int) -> dict[int, nn.Module]:
@@ -71,13 +72,13 @@ class Stages:
         else:
             kind = ScheduleGPipe if schedule == "gpipe" else Schedule1F1B
             self._schedule = kind(self._stages[0], micro_batches, loss_fn=how.loss)
-        # Nobody looks at the outputs; putting them together would cost time and memory.
+        # The outputs are not used; concatenating them would cost time and memory.
         takes = inspect.signature(self._schedule.step).parameters
         self._options = {"return_outputs": False} if "return_outputs" in takes else {}
 
     @property
     def needs_data(self) -> bool:
-        """Whether this rank looks at batches at all."""
+        """Whether this rank takes batches: the first stage their inputs, the last one their targets."""
         return self.is_first or self.is_last
 
     def around_passes(self, forward: ContextMaker, backward: ContextMaker) -> None:
@@ -87,15 +88,16 @@ class Stages:
             stage.backward_one_chunk = _within(backward, stage.backward_one_chunk)  # type: ignore[method-assign]
 
     def run(self, batch: BatchOfTensors) -> Tensor | None:
-        """Forward and backward passes of one step; the mean loss on the last rank of the pipeline."""
+        """Run the forward and backward passes of one step. Returns the mean loss on the last rank, ``None``
+        elsewhere."""
         inputs = (batch[self._how.input_key],) if self.is_first else ()
         losses: list[Tensor] = []
-        known = {"target": batch[self._how.target_key], "losses": losses} if self.is_last else {}
-        self._schedule.step(*inputs, **known, **self._options)
+        loss_arguments = {"target": batch[self._how.target_key], "losses": losses} if self.is_last else {}
+        self._schedule.step(*inputs, **loss_arguments, **self._options)
         return torch.stack([loss.detach() for loss in losses]).mean() if self.is_last else None
 
     def share_losses(self, losses: list[float]) -> list[float]:
-        """The last rank's losses, on every rank of the pipeline."""
+        """Broadcast the last rank's losses to every rank of the pipeline."""
         shared = torch.tensor(losses, dtype=torch.float64)
         dist.broadcast(
             shared, group=self._group, src=dist.get_global_rank(self._group, dist.get_world_size(self._group) - 1)

@@ -13,8 +13,8 @@ def split(module: nn.Module, how: TensorSplit, mesh: DeviceMesh, *, sequence: bo
     """Split ``module`` in place; a stage of a pipeline lacks some of the modules that the plan names.
 
     Raises:
-        ValueError: the ranks do not divide the heads (or, with ``sequence``, the tokens), or the model's plan does not
-            know sequences.
+        ValueError: the number of ranks does not divide the heads (or, with ``sequence``, the tokens), or the model's
+        plan does not support sequences.
     """
     degree = mesh.size()
     if how.heads % degree:

@@ -8,15 +8,16 @@ import torch
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from torchscale.schema.strategy import Ddp
+from torchscale.config.strategy import Ddp
 from torchscale.worker.parallel import ddp
 from torchscale.worker.parallel.interface import Parallel
-from torchscale.worker.ranks import Ranks
+from torchscale.worker.process_group import Ranks
 
 
 def wrap(module: nn.Module, ranks: Ranks) -> Parallel:
-    """``module``, already on the rank's device. Ranks send each other updated parameters within the optimizer's step,
-    so that no phase is a rank's own work alone: it says nothing about exposed exchange."""
+    """``module``, which is already on the rank's device, under DDP with a ZeRO optimizer. Ranks broadcast updated
+    parameters within the optimizer step, so that no phase is compute only and exposed gradient sync cannot be
+    measured."""
 
     def make(kind: type[torch.optim.Optimizer], options: dict[str, object]) -> torch.optim.Optimizer:
         return ZeroRedundancyOptimizer(module.parameters(), optimizer_class=kind, **options)  # type: ignore[arg-type]

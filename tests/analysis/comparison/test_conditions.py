@@ -1,0 +1,65 @@
+"""Launches and the sessions that they belong to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.factories import environment, experiment, experiment_file
+from torchscale.analysis.comparison.conditions import measured_sessions, over_sessions, session_facts
+from torchscale.schema.run.experiment_file import ExperimentFile, Session
+from torchscale.schema.run.result_set import LaunchFigures
+
+
+def session(minute: int, **changes: Any) -> Session:
+    return Session(started_at=time(minute), tool_version="0.1.0", environment=environment(1, **changes))
+
+
+def time(minute: int) -> str:
+    return f"2026-01-02T03:{minute:02}:00+00:00"
+
+
+def folder(*later: Session) -> ExperimentFile:
+    first = environment(1)
+    return experiment_file(experiment(), [], environment=first, created_at=time(0), later=later)
+
+
+def launches(*minutes: int) -> list[LaunchFigures]:
+    return [LaunchFigures(started_at=time(minute)) for minute in minutes]
+
+
+def test_launches_count_for_the_session_in_which_they_began() -> None:
+    experiment = folder(session(10, env={"NCCL_ALGO": "Ring"}), session(20), session(30))
+    found = measured_sessions(experiment, launches(0, 5, 12, 30))
+    assert [(one.session.started_at, one.launches) for one in found] == [(time(0), 2), (time(10), 1), (time(30), 1)]
+    # The one in which nothing was measured is left out, and what changed is against the one before it.
+    assert [one.changed for one in found] == [(), ("variable NCCL_ALGO",), ("variable NCCL_ALGO",)]
+
+
+def test_what_changed_before_the_first_figure_is_no_change() -> None:
+    (found,) = measured_sessions(folder(session(10, hostname="node-2")), launches(12))
+    assert found.session.environment.hostname == "node-2"
+    assert found.changed == ()
+
+
+@pytest.mark.parametrize("times", [[], [""], ["1999"]])
+def test_without_a_launch_that_belongs_to_any_the_first_counts(times: list[str]) -> None:
+    (found,) = measured_sessions(folder(session(10)), [LaunchFigures(started_at=time) for time in times])
+    assert (found.session.started_at, found.launches) == (time(0), len(times))
+
+
+def test_the_name_of_a_job_is_no_condition_and_another_gpu_is() -> None:
+    again = {"env": {"SLURM_JOB_ID": "7", "MASTER_PORT": "29500"}, "command": ("torchscale", "benchmark", "-v")}
+    other = environment(1).devices[0].model_copy(update={"uuid": "GPU-other"})
+    found = measured_sessions(folder(session(10, **again), session(20, **again, devices=(other,))), launches(0, 10, 20))
+    assert [one.changed for one in found] == [(), (), ("GPU 0",)]
+
+
+def test_a_fact_that_changed_is_told_in_order() -> None:
+    sessions = [session(0), session(1, env={"NCCL_ALGO": "Ring"}), session(2, env={"NCCL_ALGO": "Ring"}), session(3)]
+    found = over_sessions([session_facts(one) for one in sessions])
+    assert found["variable NCCL_ALGO"] == "absent, then Ring, then absent"
+    assert found["host"] == "node-1"
+    assert found["GPU 0"] == "NVIDIA H100 GPU-0"
+    assert "driver" not in found

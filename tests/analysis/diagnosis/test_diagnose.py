@@ -1,0 +1,273 @@
+"""Rules on signals made to measure: each finds its cause, keeps silent without it, and abstains without its signals."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from torchscale.analysis.diagnosis.diagnose import diagnose
+from torchscale.analysis.diagnosis.signals import LinkProbe, Origin, Pauses, Signals, rare_long_steps
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
+
+STEP = 0.1
+BATCHES = 12
+NOISE = np.random.default_rng(7)
+
+
+def quiet(ranks: int = 4, **changes: Any) -> Signals:
+    """A run in which nothing is wrong: 90 ms of own work, 3 ms of exchange, every signal there."""
+
+    def noisy(value: float, rows: int = ranks) -> Any:
+        return value * (1 + 0.005 * NOISE.standard_normal((rows, BATCHES)))
+
+    signals = Signals(
+        origin=Origin.LAUNCH,
+        ranks=tuple(range(ranks)),
+        step_seconds=STEP,
+        steps=120,
+        compute=noisy(0.09),
+        unsynchronized=tuple(noisy(0.08)),
+        data_wait=noisy(0.0001),
+        wait=noisy(0.001),
+        blame=np.full(ranks, 1 / ranks),
+        transfer=noisy(0.003)[0],
+        exposed_p50=0.004,
+        exposed_p95=0.006,
+        bucket_bytes=(25 << 20, 25 << 20),
+        probe=LinkProbe(50 << 20, 0.004, 0.004),
+        link_bytes_per_second=25e9,
+        pauses=Pauses((0,) * ranks, 0.0, 0.0),
+        other_processes=np.zeros(ranks),
+        host_bound=np.full(ranks, 0.001),
+        readbacks=0.0,
+        readback_wait=0.0,
+        pageable=0.0,
+        throttled=((),) * ranks,
+        allocation_retries=0,
+        page_faults=0.0,
+    )
+    return replace(signals, **changes)
+
+
+def slow(row: int, extra: float, ranks: int = 4, **changes: Any) -> Signals:
+    """One rank computes longer, and the others wait for it."""
+    signals = quiet(ranks)
+    assert signals.compute is not None and signals.unsynchronized is not None and signals.wait is not None
+    own, wait = signals.compute.copy(), signals.wait.copy()
+    own[row] += extra
+    wait += extra
+    wait[row] = 0.0
+    alone = list(signals.unsynchronized)
+    alone[row] = alone[row] + extra
+    charge = np.full(ranks, 0.02)
+    charge[row] = 1 - 0.02 * (ranks - 1)
+    return replace(replace(signals, compute=own, wait=wait, unsynchronized=tuple(alone), blame=charge), **changes)
+
+
+def found(signals: Signals) -> dict[FindingKind, Finding]:
+    return {finding.kind: finding for finding in diagnose(signals).findings}
+
+
+def why_not(signals: Signals, kind: FindingKind) -> str:
+    return next(item.reason for item in diagnose(signals).abstentions if item.kind is kind)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_nothing_found_is_an_answer(ranks: int) -> None:
+    diagnosis = diagnose(quiet(ranks))
+    assert diagnosis.findings == ()
+    assert diagnosis.abstentions == ()
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("extra", [0.005, 0.03])
+def test_a_straggler_with_its_rank_and_size(ranks: int, extra: float) -> None:
+    for row in range(ranks):
+        finding = found(slow(row, extra, ranks))[FindingKind.STRAGGLER]
+        assert finding.rank == row
+        assert finding.cost_seconds == pytest.approx(extra, rel=0.3)
+        assert finding.cost_percent == pytest.approx(finding.cost_seconds / STEP * 100)
+        assert finding.confidence is Confidence.HIGH
+        assert "without gradient synchronization" in " ".join(finding.evidence)
+
+
+def test_a_rank_that_waits_for_another_is_not_blamed() -> None:
+    """It arrives last in most steps, and yet its own time is the others'."""
+    signals = replace(quiet(), blame=np.array([0.9, 0.1, 0.0, 0.0]), wait=np.full((4, BATCHES), 0.02))
+    assert FindingKind.STRAGGLER not in found(signals)
+
+
+@pytest.mark.parametrize(
+    ("signals", "reason"),
+    [
+        (slow(1, 0.02, steps=19), "fewer than 20"),
+        (slow(1, 0.02, trusted=False), "cannot be compared with confidence"),
+        (slow(1, 0.02, unsynchronized=quiet().unsynchronized), "but not without gradient synchronization"),
+        (slow(1, 0.02, unsynchronized=None), "no window without gradient synchronization"),
+        (slow(1, 0.02, other_processes=np.array([0.0, 0.3, 0.0, 0.0])), "other processes took 30 %"),
+        (quiet(1), "one rank alone"),
+    ],
+)
+def test_a_straggler_is_not_named_on_weak_evidence(signals: Signals, reason: str) -> None:
+    assert FindingKind.STRAGGLER not in found(signals)
+    assert reason in why_not(signals, FindingKind.STRAGGLER)
+
+
+def test_a_rank_that_was_slow_for_a_while_is_no_straggler() -> None:
+    signals = slow(2, 0.0)
+    assert signals.compute is not None and signals.wait is not None
+    own = signals.compute.copy()
+    own[2, :6] += 0.04
+    waits = signals.wait + 0.01
+    assert "not steadily" in why_not(replace(signals, compute=own, wait=waits), FindingKind.STRAGGLER)
+
+
+def test_what_rare_long_steps_explain_is_no_straggler() -> None:
+    pauses = Pauses((1, 5, 0, 0), 0.009, 0.0)
+    assert FindingKind.STRAGGLER in found(slow(1, 0.01))
+    assert FindingKind.STRAGGLER not in found(slow(1, 0.01, pauses=pauses))
+    assert FindingKind.PAUSES in found(slow(1, 0.01, pauses=pauses))
+    beyond = found(slow(1, 0.03, pauses=pauses))[FindingKind.STRAGGLER]
+    assert beyond.rank == 1
+    assert beyond.cost_seconds == pytest.approx(0.021, rel=0.01)
+    assert FindingKind.STRAGGLER in found(slow(0, 0.01, pauses=pauses)), "pauses of another rank explain nothing"
+
+
+def test_a_straggler_of_a_recording_needs_no_window() -> None:
+    assert found(slow(1, 0.02, unsynchronized=None, origin=Origin.TRACE))[FindingKind.STRAGGLER].rank == 1
+
+
+def test_a_moving_straggler_is_an_imbalance_and_nobodys() -> None:
+    finding = found(replace(quiet(), wait=np.full((4, BATCHES), 0.02)))[FindingKind.LOAD_IMBALANCE]
+    assert finding.rank is None
+    assert finding.cost_seconds == pytest.approx(0.02)
+
+
+def test_what_a_straggler_explains_is_no_imbalance() -> None:
+    assert FindingKind.LOAD_IMBALANCE not in found(slow(0, 0.03))
+
+
+def test_a_slow_loader_on_all_and_on_one() -> None:
+    everyone = found(replace(quiet(), data_wait=np.full((4, BATCHES), 0.02)))[FindingKind.INPUT_PIPELINE]
+    assert everyone.rank is None
+    assert everyone.cost_seconds == pytest.approx(0.02)
+    data = np.full((4, BATCHES), 0.0001)
+    data[3] += 0.02
+    one = found(replace(quiet(), data_wait=data))[FindingKind.INPUT_PIPELINE]
+    assert one.rank == 3
+    assert one.cost_seconds == pytest.approx(0.02)
+
+
+def test_small_buckets_slow_link_and_plain_exposure() -> None:
+    exposed = np.full(BATCHES, 0.03)
+    plain = found(replace(quiet(), transfer=exposed))
+    assert set(plain) == {FindingKind.EXPOSED_COMMUNICATION}
+    assert plain[FindingKind.EXPOSED_COMMUNICATION].cost_seconds == pytest.approx(0.03)
+
+    small = replace(quiet(), transfer=exposed, bucket_bytes=(10_000,) * 400, probe=LinkProbe(4_000_000, 0.035, 0.007))
+    finding = found(small)[FindingKind.SMALL_BUCKETS]
+    assert finding.cost_seconds == pytest.approx(0.028)
+    assert "400 buckets" in finding.summary
+    assert FindingKind.EXPOSED_COMMUNICATION not in found(small)
+    assert FindingKind.SMALL_BUCKETS not in found(replace(small, probe=LinkProbe(4_000_000, 0.008, 0.007)))
+
+    # 50 MiB over four ranks: 78.6 MB on the bus in 31 ms are 2.5 GB/s of 25.
+    slow_link = found(replace(quiet(), transfer=exposed, probe=LinkProbe(50 << 20, 0.031, 0.031)))
+    assert slow_link[FindingKind.SLOW_LINK].cost_seconds == pytest.approx(0.03 * (1 - 2.536 / 25), rel=1e-3)
+    assert FindingKind.EXPOSED_COMMUNICATION not in slow_link
+
+
+def test_unsteady_exchange_only_where_nothing_else_explains_it() -> None:
+    unsteady = replace(quiet(), exposed_p50=0.02, exposed_p95=0.03)
+    assert FindingKind.SYNC_VARIANCE in found(unsteady)
+    assert FindingKind.SYNC_VARIANCE not in found(replace(unsteady, exposed_p95=0.023))
+    assert FindingKind.SYNC_VARIANCE not in found(replace(unsteady, exposed_p50=0.004, exposed_p95=0.03))
+    assert FindingKind.SYNC_VARIANCE not in found(slow(1, 0.03, exposed_p50=0.02, exposed_p95=0.03))
+
+
+def test_pauses_and_what_they_are_of() -> None:
+    other = found(replace(quiet(), pauses=Pauses((5, 0, 0, 0), 0.006, 0.0001)))[FindingKind.PAUSES]
+    assert (other.rank, other.cost_seconds) == (None, 0.006)
+    assert "other than garbage collection" in other.summary
+    collected = found(replace(quiet(), pauses=Pauses((5, 5, 5, 5), 0.006, 0.005)))[FindingKind.PAUSES]
+    assert "Python's garbage collection" in collected.summary
+    assert "gc.freeze" in collected.advice
+    assert FindingKind.PAUSES not in found(replace(quiet(), pauses=Pauses((1, 0, 0, 0), 0.006, 0.0)))
+
+
+def test_long_steps_are_pauses_only_where_they_are_rare() -> None:
+    seconds = np.full((2, 100), 0.1)
+    seconds[0, ::20] = 0.3
+    seconds[1, ::3] = 0.3
+    pauses = rare_long_steps(seconds)
+    assert pauses is not None
+    assert pauses.count == (5, 0)
+    assert pauses.seconds_per_step == pytest.approx(0.01)
+    assert rare_long_steps(seconds[:, :19]) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"host_bound": np.full(4, 0.02)}, FindingKind.HOST_BOUND, "hands out work late"),
+        ({"host_bound": np.full(4, 0.02), "on_device": False}, FindingKind.HOST_BOUND, "between operators"),
+        ({"readbacks": 2.0, "readback_wait": 0.01}, FindingKind.HOST_SYNC, "2 times"),
+        ({"pageable": 0.01}, FindingKind.PAGEABLE_COPIES, "not pinned"),
+        ({"throttled": ((), ("hardware slowdown",), (), ())}, FindingKind.THROTTLING, "rank 1: hardware slowdown"),
+        ({"allocation_retries": 3}, FindingKind.MEMORY_PRESSURE, "3 times"),
+        ({"page_faults": 40.0}, FindingKind.MEMORY_PRESSURE, "40 pages"),
+    ],
+)
+def test_the_rules_with_one_signal(changes: dict[str, Any], kind: FindingKind, words: str) -> None:
+    (finding,) = diagnose(replace(quiet(), **changes)).findings
+    assert finding.kind is kind
+    assert words in finding.summary
+    assert finding.advice
+
+
+def test_host_work_of_one_rank_is_a_stragglers() -> None:
+    host = np.array([0.001, 0.03, 0.001, 0.001])
+    signals = slow(1, 0.03, host_bound=host, origin=Origin.TRACE)
+    assert FindingKind.HOST_BOUND not in found(signals)
+    assert "waiting for the host" in " ".join(found(signals)[FindingKind.STRAGGLER].evidence)
+
+
+def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
+    always = {
+        "origin",
+        "ranks",
+        "step_seconds",
+        "steps",
+        "trusted",
+        "on_device",
+        "collectives",
+        "other_processes",
+        "overlap",
+    }
+    always |= {"staged"}
+    for field in fields(Signals):
+        if field.name in always:
+            continue
+        missing: dict[str, Any] = {field.name: None}
+        one_less = replace(slow(1, 0.03), **missing)
+        abstentions = diagnose(one_less).abstentions
+        if field.name in ("allocation_retries", "page_faults"):
+            both = replace(quiet(), allocation_retries=None, page_faults=None)
+            assert "not measured" in why_not(both, FindingKind.MEMORY_PRESSURE)
+        else:
+            assert abstentions, field.name
+
+
+def test_a_doubtful_recording_makes_every_finding_low() -> None:
+    signals = replace(quiet(), trusted=False, pageable=0.02, host_bound=np.full(4, 0.03))
+    assert {finding.confidence for finding in diagnose(signals).findings} == {Confidence.LOW}
+
+
+def test_no_rank_of_a_pipeline_is_blamed_for_holding_other_layers() -> None:
+    found_of_stages = replace(slow(1, 0.03), staged=True)
+    assert FindingKind.STRAGGLER not in found(found_of_stages)
+    assert "as stages of a pipeline do" in why_not(found_of_stages, FindingKind.STRAGGLER)
+    assert "as stages of a pipeline do" in why_not(found_of_stages, FindingKind.LOAD_IMBALANCE)

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.factories import VERSIONS
+from torchscale.analysis.machine.bus_factor import bus_factor
+from torchscale.analysis.machine.collectives import collective_figures, fit_latency
+from torchscale.analysis.machine.link_verdict import LinkTopology, LinkVerdict, judge_link
+from torchscale.config.choices import Operation
+from torchscale.config.machine_sections import HardwareSettings
+from torchscale.schema.cells.collectives import (
+    CollectiveSample,
+    CollectivesCell,
+    CollectivesRank,
+    CollectivesResult,
+    NcclLog,
+    PairSample,
+)
+from torchscale.schema.node.environment import DeviceInfo
+from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
+
+MIB = 1 << 20
+
+
+def sweep(world_size: int = 2, **changes: Any) -> CollectivesCell:
+    defaults: dict[str, Any] = {
+        "operations": ("all_reduce",),
+        "dtypes": ("fp32",),
+        "min_bytes": MIB,
+        "max_bytes": 8 * MIB,
+        "iterations": 3,
+        "warmup": 1,
+        "world_size": world_size,
+        "device": "auto",
+    }
+    return CollectivesCell(**{**defaults, **changes})
+
+
+def sample(operation: str = "all_reduce", size: int = MIB, seconds: float = 1e-3, **changes: Any) -> CollectiveSample:
+    defaults: dict[str, Any] = {
+        "operation": operation,
+        "dtype": "fp32",
+        "payload_bytes": size,
+        "elements": size // 4,
+        "in_place": True,
+        "mean_seconds": seconds,
+        "call_seconds": (seconds,) * 3,
+        "wrong_elements": 0,
+    }
+    return CollectiveSample(**{**defaults, **changes})
+
+
+def rank(number: int, samples: list[CollectiveSample], world_size: int = 2, **changes: Any) -> CollectivesRank:
+    defaults: dict[str, Any] = {
+        "rank": number,
+        "local_rank": number,
+        "world_size": world_size,
+        "pid": 100 + number,
+        "hostname": "node-1",
+        "device": DeviceInfo(kind="cpu", index=number, name="Test Processor"),
+        "backend": "gloo",
+        "threads": 1,
+        "cpus": (number,),
+        "versions": VERSIONS,
+        "samples": tuple(samples),
+    }
+    return CollectivesRank(**{**defaults, **changes})
+
+
+def record(*ranks: CollectivesRank) -> CollectivesResult:
+    return CollectivesResult(ranks=ranks)
+
+
+# Worked by hand from nccl-tests' definitions: a ring of n moves 2(n-1)/n of the buffer over each link in an
+# all-reduce, (n-1)/n in the operations that are half of one, and the whole buffer where one rank sends to all.
+@pytest.mark.parametrize(
+    ("operation", "factors"),
+    [
+        ("all_reduce", (1.0, 4 / 3, 1.75)),
+        ("all_gather", (0.5, 2 / 3, 0.875)),
+        ("reduce_scatter", (0.5, 2 / 3, 0.875)),
+        ("all_to_all", (0.5, 2 / 3, 0.875)),
+        ("broadcast", (1.0, 1.0, 1.0)),
+        ("reduce", (1.0, 1.0, 1.0)),
+        ("send_recv", (1.0, 1.0, 1.0)),
+    ],
+)
+def test_bus_bandwidth_over_algorithm_bandwidth(operation: Operation, factors: tuple[float, ...]) -> None:
+    assert tuple(bus_factor(operation, ranks) for ranks in (2, 3, 8)) == pytest.approx(factors)
+
+
+def test_no_bus_bandwidth_without_a_definition() -> None:
+    assert bus_factor("all_reduce", 1) is None
+    assert bus_factor("barrier", 2) is None
+    assert bus_factor("scan", 2) is None
+
+
+def test_a_point_is_worked_out_as_nccl_tests_does() -> None:
+    slow = sample(seconds=3e-3, call_seconds=(1e-3, 5e-3, 3e-3))
+    fast = sample(seconds=1e-3, call_seconds=(2e-3, 1e-3, 3e-3), wrong_elements=2)
+    samples = [[slow], [fast], [fast], [fast]]
+    figures = collective_figures(sweep(4), [record(*(rank(number, found, 4) for number, found in enumerate(samples)))])
+    (curve,) = figures.curves
+    (point,) = curve.points
+    assert point.seconds == pytest.approx(1.5e-3)  # the mean over ranks
+    assert point.algbw == pytest.approx(MIB / 1.5e-3)
+    assert point.busbw == pytest.approx(MIB / 1.5e-3 * 1.5)
+    assert point.p50 == pytest.approx(3e-3)  # of 2, 5 and 3 ms: each call's slowest rank
+    assert point.rank_spread == pytest.approx(2.0)
+    assert point.wrong_elements == 6
+    assert curve.fit is None  # one size makes no line
+
+
+def test_launches_are_averaged_and_pairs_too() -> None:
+    def pair(seconds: float) -> PairSample:
+        return PairSample(
+            source=0, target=1, payload_bytes=MIB, seconds=seconds, latency_seconds=seconds / 10, wrong_elements=0
+        )
+
+    launches = [
+        record(rank(0, [sample(seconds=seconds)]), rank(1, [sample(seconds=seconds)], pairs=(pair(seconds),)))
+        for seconds in (1e-3, 3e-3)
+    ]
+    figures = collective_figures(sweep(), launches)
+    assert figures.curves[0].points[0].seconds == pytest.approx(2e-3)
+    assert figures.pairs[0].seconds == pytest.approx(2e-3)
+    assert figures.pairs[0].latency_seconds == pytest.approx(2e-4)
+
+
+def test_latency_and_bandwidth_are_found_again() -> None:
+    sizes = [1 << power for power in range(10, 27)]
+    fit = fit_latency(sizes, [20e-6 + size / 3e9 for size in sizes])
+    assert fit is not None
+    assert fit.latency_seconds == pytest.approx(20e-6)
+    assert fit.bytes_per_second == pytest.approx(3e9)
+    assert fit.residual == pytest.approx(0, abs=1e-9)
+
+
+def test_a_line_through_the_origin_has_no_latency_and_flat_times_no_bandwidth() -> None:
+    below = fit_latency([1, 2, 4, 8], [0.9e-3, 1.9e-3, 3.9e-3, 7.9e-3])
+    assert below is not None
+    assert below.latency_seconds == 0
+    assert fit_latency([1000, 2000, 4000, 8000], [4e-3, 3e-3, 2e-3, 1e-3]) is None
+    assert fit_latency([1, 2, 4], [1, 2, 4]) is None
+
+
+def judged(
+    busbw: float,
+    known: dict[str, Any] | None = None,
+    *,
+    driver: DriverFacts | None = None,
+    log: NcclLog | None = None,
+    choices: NcclLog | None = None,
+    variables: dict[str, str] | None = None,
+    backend: str = "nccl",
+    **cell: Any,
+) -> LinkVerdict:
+    """The verdict on an all-reduce over two H100 that reached this bus bandwidth."""
+    asked = sweep(**cell)
+    device = DeviceInfo(kind="cuda", index=0, name="NVIDIA H100 80GB HBM3", compute_capability="9.0")
+    one = sample(size=8 * MIB, seconds=8 * MIB / busbw)
+    places = [rank(number, [one], backend=backend, device=device, driver=driver) for number in (0, 1)]
+    figures = collective_figures(asked, [record(*places)])
+    machine = LinkTopology(HardwareSettings.model_validate(known or {}), places[0], log, choices, variables or {})
+    return judge_link(asked, figures, machine)
+
+
+def gpus(*links: int, **facts: Any) -> DriverFacts:
+    found = tuple(
+        GpuFacts(index=index, name="NVIDIA H100 80GB HBM3", nvlinks_active=count, **facts)
+        for index, count in enumerate(links)
+    )
+    return DriverFacts(gpus=found)
+
+
+P2P = NcclLog(transports=("P2P/CUMEM",))
+
+
+def test_nvlinks_that_are_up_make_the_ceiling() -> None:
+    ring = NcclLog(choices=(("all_reduce", 8 * MIB, "Ring", "Simple"),))
+    good = judged(360e9, driver=gpus(18, 18), log=P2P, choices=ring)
+    assert good.fits is True
+    assert good.share == pytest.approx(0.8)
+    short = judged(100e9, driver=gpus(18, 17), log=P2P, choices=ring)
+    assert short.fits is False
+    assert short.share == pytest.approx(100 / 425)  # the GPU with fewer links holds all back
+    assert [cause.check for cause in short.causes] == ["nvidia-smi nvlink --status"]
+
+
+def test_an_unknown_link_or_algorithm_gives_no_verdict() -> None:
+    assert judged(1e9).share is None
+    unknown = judged(360e9, driver=gpus(18, 18), log=P2P)
+    assert unknown.share is None
+    assert "--algo" in unknown.text
+    in_switch = judged(480e9, {"link": "nvlink4"}, algorithm="NVLS")
+    assert in_switch.share is None
+    assert "switch" in in_switch.text
+    between_machines = judged(40e9, driver=gpus(18, 18), log=NcclLog(transports=("NET/IB/0",)), algorithm="Ring")
+    assert between_machines.share is None
+
+
+def test_what_is_seen_to_be_amiss_is_named_with_a_command() -> None:
+    blocked = GpuPairFacts(first=0, second=1, p2p=False)
+    driver = gpus(0, 0, pcie_generation=4, pcie_width=8, pcie_width_max=16).model_copy(update={"pairs": (blocked,)})
+    verdict = judged(
+        5e9,
+        driver=driver,
+        log=NcclLog(transports=("SHM/direct",)),
+        algorithm="Ring",
+        variables={"NCCL_P2P_DISABLE": "1"},
+    )
+    assert verdict.fits is False
+    assert "PCI Express" in verdict.text
+    causes = " ".join(cause.text for cause in verdict.causes)
+    for sign in ("NCCL_P2P_DISABLE=1", "GPUs 0–1", "8 of 16 PCIe lanes", "host memory"):
+        assert sign in causes
+    assert all(cause.check for cause in verdict.causes)
+
+
+def test_a_sweep_that_ends_too_early_is_not_held_against_the_link() -> None:
+    def verdict(*rates: float) -> LinkVerdict:
+        sizes = [MIB << power for power in range(len(rates))]
+        found = [sample(size=size, seconds=size / rate) for size, rate in zip(sizes, rates, strict=True)]
+        places = [rank(number, found) for number in (0, 1)]
+        machine = LinkTopology(HardwareSettings(link_bytes_per_second=10e9), places[0], None, None, {})
+        return judge_link(sweep(), collective_figures(sweep(), [record(*places)]), machine)
+
+    rising = verdict(1e9, 2e9)
+    assert rising.share is None
+    assert "--max-bytes" in rising.text
+    assert verdict(1e9, 1.05e9).fits is False
+    assert verdict(5e9, 9e9).fits is True
+
+
+def test_a_declared_link_is_judged_over_gloo_too() -> None:
+    verdict = judged(1.1e9, {"link": "ethernet-10g"}, backend="gloo")
+    assert verdict.fits is True
+    assert judged(0.5e9, {"link_bytes_per_second": 1e9}, backend="gloo").share == pytest.approx(0.5)
+
+
+def test_sizes_double_and_end_at_the_largest() -> None:
+    assert sweep(min_bytes=8, max_bytes=100).sizes == (8, 16, 32, 64, 100)
+    assert sweep(min_bytes=8, max_bytes=8).sizes == (8,)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchscale.analysis.stats.series import (
+    digest,
+    lag1_autocorrelation,
+    relative_drift,
+    relative_half_width,
+    student_t_quantile,
+)
+
+
+@pytest.mark.parametrize(("degrees", "quantile"), [(1, 12.7062), (4, 2.7764), (9, 2.2622), (30, 2.0423)])
+def test_t_quantiles_from_the_printed_table(degrees: int, quantile: float) -> None:
+    assert student_t_quantile(0.975, degrees) == pytest.approx(quantile, abs=1e-4)
+
+
+def test_a_half_width_worked_by_hand() -> None:
+    """1, 2, 3: mean 2, standard deviation 1, standard error 1/√3, t(2) = 4.3027."""
+    assert relative_half_width([1.0, 2.0, 3.0]) == pytest.approx(4.3027 / 3**0.5 / 2, rel=1e-4)
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [0.0, 0.0]])
+def test_too_little_has_no_interval(values: list[float]) -> None:
+    assert relative_half_width(values) is None
+
+
+def test_a_nominal_95_percent_interval_covers_about_95_percent() -> None:
+    random = np.random.default_rng(1)
+    covered = 0
+    for _ in range(2000):
+        values = random.normal(1.0, 0.03, 12)
+        half_width = relative_half_width(values.tolist())
+        assert half_width is not None
+        covered += abs(values.mean() - 1.0) <= half_width * values.mean()
+    assert 0.935 <= covered / 2000 <= 0.965
+
+
+def test_autocorrelation() -> None:
+    assert lag1_autocorrelation([1.0, 2.0]) is None
+    assert lag1_autocorrelation([3.0, 3.0, 3.0]) is None
+    alternating = lag1_autocorrelation([1.0, -1.0] * 50)
+    assert alternating == pytest.approx(-0.99)
+
+
+def test_drift_is_the_last_third_against_the_first() -> None:
+    assert relative_drift([1.0, 1.0, 5.0, 5.0, 1.1, 1.1]) == pytest.approx(0.1)
+    assert relative_drift([1.0, 2.0]) is None
+
+
+def test_a_digest_worked_by_hand() -> None:
+    found = digest([float(value) for value in range(1, 102)])
+    assert (found.count, found.minimum, found.maximum, found.mean) == (101, 1.0, 101.0, 51.0)
+    assert (found.p50, found.p95, found.p99) == (51.0, 96.0, 100.0)
+    assert sum(found.histogram) == 101
+    assert len(found.edges) == len(found.histogram) + 1
+    with pytest.raises(ValueError, match="empty"):
+        digest([])
+
+
+@given(st.lists(st.floats(1e-7, 1e4), min_size=1, max_size=60))
+def test_a_digest_of_any_series_is_in_order_and_counts_everything(values: list[float]) -> None:
+    found = digest(values)
+    slack = 1e-9 * found.maximum
+    assert found.minimum <= found.p50 + slack
+    assert found.p50 <= found.p95 + slack
+    assert found.p95 <= found.p99 + slack
+    assert found.p99 <= found.maximum + slack
+    assert sum(found.histogram) == len(values)
+    assert list(found.edges) == sorted(found.edges)
+
+
+def test_values_closer_than_bins_can_resolve_make_one_bar() -> None:
+    found = digest([0.1] * 50 + [0.1 + 2e-16] * 50)
+    assert found.histogram == (100,)

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.factories import cells, failed_record, launch_record, rank_record, run, summarize_cell, training_result
+from torchscale.analysis.summary.run import summarize
+from torchscale.analysis.training.flags import Flag, other_processes_share
+from torchscale.schema.launch.rank import FlopCount, HostLoad
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.steps import StopRule, Warmup
+from torchscale.schema.launch.telemetry import GpuUse, Telemetry
+from torchscale.schema.run.content import CellRun
+from torchscale.schema.run.experiment_file import PlannedCell
+from torchscale.schema.state import State
+
+ONE, TWO = cells()
+
+
+def flags_of(record: LaunchRecord) -> tuple[Flag, ...]:
+    return summarize_cell(CellRun(PlannedCell(cell=TWO), (record,))).flags
+
+
+def test_throughput_is_global_samples_over_the_slowest_ranks_wall_time() -> None:
+    """Two ranks of 8 samples, ten batches of ten steps; rank 1 takes 2 s a batch: 100 · 16 ÷ 20 s = 80/s."""
+    ranks = [rank_record(TWO, 0, [1.0] * 10), rank_record(TWO, 1, [2.0] * 10)]
+    summary = summarize_cell(CellRun(PlannedCell(cell=TWO), (launch_record(TWO, ranks=ranks),)))
+    assert summary.figures is not None
+    assert summary.figures.samples_per_second == pytest.approx(80.0)
+    assert summary.figures.samples_per_second_per_device == pytest.approx(40.0)
+    assert summary.figures.tokens_per_second is None
+    assert summary.figures.measured_steps == 100
+    assert summary.figures.peak_memory_bytes == 201
+
+
+def test_tokens() -> None:
+    ranks = [rank_record(TWO, rank, tokens_per_step=8 * 64) for rank in range(2)]
+    summary = summarize_cell(CellRun(PlannedCell(cell=TWO), (launch_record(TWO, ranks=ranks),)))
+    assert summary.figures is not None
+    assert summary.figures.tokens_per_second == pytest.approx(160.0 * 64)
+
+
+def test_stalls_count_in_throughput_but_hardly_in_the_median() -> None:
+    stalled = launch_record(TWO, batches=[1.0] * 9 + [11.0])
+    summary = summarize_cell(CellRun(PlannedCell(cell=TWO), (stalled,)))
+    assert summary.figures is not None
+    assert summary.figures.samples_per_second == pytest.approx(100 * 16 / 20)
+    assert summary.figures.step_p50 == pytest.approx(0.1)
+    assert summary.figures.step_p99 == pytest.approx(1.1)
+
+
+def test_efficiency_by_hand() -> None:
+    """One device 80/s; two devices 128/s: 128 ÷ (2 · 80) = 0.8."""
+    launches = {ONE.id: [launch_record(ONE)], TWO.id: [launch_record(TWO, batches=[1.25] * 10)]}
+    one, two = summarize(run(launches)).cells
+    assert one.efficiency is not None
+    assert two.efficiency is not None
+    assert one.efficiency.value == 1.0
+    assert two.efficiency.value == pytest.approx(0.8)
+    assert two.efficiency.baseline_world_size == 1
+    assert two.efficiency.interval is None
+    assert two.efficiency.grade == "low"
+
+
+def test_without_a_measured_baseline_there_is_no_efficiency() -> None:
+    launches = {ONE.id: [failed_record(ONE, State.OOM, "no memory")], TWO.id: [launch_record(TWO)]}
+    one, two = summarize(run(launches)).cells
+    assert (one.state, one.figures, one.efficiency) == (State.OOM, None, None)
+    assert two.figures is not None
+    assert two.efficiency is None
+
+
+def test_an_efficiency_carries_the_flags_of_both_cells() -> None:
+    shaky = launch_record(ONE, ranks=[rank_record(ONE, warmup=Warmup(steps=1, seconds=1, steady=False, batches=()))])
+    _, two = summarize(run({ONE.id: [shaky], TWO.id: [launch_record(TWO)]})).cells
+    assert two.flags == ()
+    assert two.efficiency is not None
+    assert two.efficiency.flags == (Flag.NOT_STEADY,)
+
+
+def test_an_efficiency_interval_needs_launches_on_both_sides() -> None:
+    def three(cell_index: int, seconds: list[float]) -> list[LaunchRecord]:
+        cell = (ONE, TWO)[cell_index]
+        return [launch_record(cell, index, [value] * 10) for index, value in enumerate(seconds)]
+
+    found = summarize(
+        run({ONE.id: three(0, [1.0, 1.01, 0.99]), TWO.id: three(1, [1.25, 1.26, 1.24])}, benchmark={"repeats": 3})
+    ).cells[1]
+    assert found.efficiency is not None
+    assert found.efficiency.interval is not None
+    low, high = found.efficiency.interval
+    assert low < found.efficiency.value < high
+    assert high - low < 0.1
+    assert found.figures is not None
+    assert found.figures.run_half_width == pytest.approx(0.01985, rel=0.02)
+
+
+def test_states_of_a_cell() -> None:
+    skipped = summarize_cell(CellRun(PlannedCell(cell=TWO, skip_reason="too few"), ()))
+    assert (skipped.state, skipped.reason) == (State.SKIPPED, "too few")
+    waiting = summarize_cell(CellRun(PlannedCell(cell=TWO), ()))
+    assert (waiting.state, waiting.reason) == (State.INCOMPLETE, "not run yet")
+    mixed = summarize_cell(
+        CellRun(PlannedCell(cell=TWO), (launch_record(TWO), failed_record(TWO, State.TIMEOUT, "too slow", 1)))
+    )
+    assert (mixed.state, mixed.reason, mixed.figures) == (State.TIMEOUT, "launch 2: too slow", None)
+    partial = summarize_cell(CellRun(PlannedCell(cell=TWO), (launch_record(TWO),)), repeats=3)
+    assert (partial.state, partial.reason) == (State.INCOMPLETE, "1 of 3 launches done")
+
+
+def test_a_clean_launch_has_no_flags() -> None:
+    assert flags_of(launch_record(TWO)) == ()
+
+
+def test_noisy_only_if_a_cap_ended_it_short_of_its_target() -> None:
+    wild = [1.0, 1.5] * 5
+    capped = [rank_record(TWO, rank, wild, stop_rule=StopRule.MAX_STEPS) for rank in range(2)]
+    asked = [rank_record(TWO, rank, wild, stop_rule=StopRule.MEASURE_STEPS) for rank in range(2)]
+    calm = [rank_record(TWO, rank, stop_rule=StopRule.MAX_SECONDS) for rank in range(2)]
+    short = [rank_record(TWO, rank, [1.0] * 3, stop_rule=StopRule.BUDGET) for rank in range(2)]
+    assert Flag.NOISY in flags_of(launch_record(TWO, ranks=capped))
+    assert Flag.NOISY not in flags_of(launch_record(TWO, ranks=asked))
+    assert Flag.NOISY not in flags_of(launch_record(TWO, ranks=calm))
+    assert Flag.NOISY in flags_of(launch_record(TWO, ranks=short))
+
+
+@pytest.mark.parametrize(("last", "flagged"), [(1.01, False), (1.03, True), (0.97, True)])
+def test_drifting_above_two_percent(last: float, flagged: bool) -> None:
+    batches = [1.0] * 6 + [last] * 3
+    assert (Flag.DRIFTING in flags_of(launch_record(TWO, batches=batches))) is flagged
+
+
+def test_phases_that_do_not_add_up() -> None:
+    steps = training_result(launch_record(TWO)).steps
+    assert steps is not None
+    off = steps.model_copy(update={"mean_forward": steps.mean_forward + 0.05})
+    assert flags_of(launch_record(TWO, rank_steps=(off, off))) == (Flag.PHASES_INCONSISTENT,)
+
+
+def load(busy: float, own: float, *, pinned: bool, cores: int = 1) -> HostLoad:
+    return HostLoad(wall_seconds=10.0, busy_seconds=busy, process_seconds=own, cores=cores, pinned=pinned)
+
+
+def test_foreign_work_on_a_pinned_ranks_core() -> None:
+    ranks = [rank_record(TWO, rank, host_load=load(10.0, 10.0 - 2 * rank, pinned=True)) for rank in range(2)]
+    assert other_processes_share(ranks) == pytest.approx(0.2)
+    assert flags_of(launch_record(TWO, ranks=ranks)) == (Flag.CONTENDED,)
+
+
+def test_foreign_work_where_ranks_share_all_cores() -> None:
+    ranks = [rank_record(TWO, rank, host_load=load(24.0, 10.0, pinned=False, cores=8)) for rank in range(2)]
+    assert other_processes_share(ranks) == pytest.approx(4.0 / 80)
+
+
+def test_operations_counted_once_hold_for_all_cells_of_a_model() -> None:
+    flops = FlopCount(forward=1e9, backward=2e9, sample_bytes=1e8, fixed_bytes=1e8)
+    counted = launch_record(ONE, ranks=[rank_record(ONE, flops=flops)])
+    summary = summarize(run({ONE.id: [counted], TWO.id: [launch_record(TWO)]}, hardware={"peak_flops": {"fp32": 1e12}}))
+    rates = [cell.compute.flops_per_second for cell in summary.cells if cell.compute is not None]
+    assert rates == pytest.approx([8 * 3e9 / 0.1] * 2)  # 8 samples a device, a step of 0.1 s
+    assert [cell.compute.mfu for cell in summary.cells if cell.compute is not None] == pytest.approx([0.24] * 2)
+    none = summarize(run())
+    assert [cell.compute for cell in none.cells] == [None, None]
+
+
+def test_energy_is_per_step_and_per_sample() -> None:
+    use = GpuUse(uuid="GPU-1", energy_joules=5000.0, power_watts=500.0)
+    record = launch_record(ONE, telemetry=Telemetry(seconds=10.0, readings=10, gpus=(use,)))
+    figures = summarize_cell(CellRun(PlannedCell(cell=ONE), (record,))).figures
+    assert figures is not None
+    assert figures.joules_per_step == pytest.approx(50.0)  # over 100 steps
+    assert figures.samples_per_joule == pytest.approx(8 / 50)
+    without = summarize_cell(CellRun(PlannedCell(cell=ONE), (record, launch_record(ONE, 1)))).figures
+    assert without is not None
+    assert without.joules_per_step is None  # one launch did not say

@@ -1,0 +1,138 @@
+"""From steps to the digest of signals, and from there to the parts of lost time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.factories import cells, launch_record, rank_record, summarize_cell, training_result
+from torchscale.analysis.training.decomposition import decompose, launch_parts
+from torchscale.analysis.training.signals import digest_signals, launch_signals
+from torchscale.schema.launch.signals import LinkSample, RankSignals
+from torchscale.schema.launch.steps import StepSample
+from torchscale.schema.profiles.finding import FindingKind
+from torchscale.schema.run.content import CellRun
+from torchscale.schema.run.experiment_file import PlannedCell
+
+STEPS = 100
+
+
+def step(
+    number: int, *, compute: float, sync: float | None, data: float = 0.001, buffers: float | None = None
+) -> StepSample:
+    """Compute is split over the phases; the step is the sum of them."""
+    return StepSample(
+        step=number,
+        seconds=compute + data + (sync or 0.0) + (buffers or 0.0),
+        data_wait=data,
+        forward=compute * 0.3,
+        backward=compute * 0.6,
+        optimizer=compute * 0.1,
+        exposed_sync=sync,
+        buffer_sync=buffers,
+    )
+
+
+def ranks_of(late: Sequence[float], transfer: float = 0.004) -> list[list[StepSample]]:
+    """Ranks whose compute is longer by ``late`` than 50 ms; all leave the exchange together."""
+    return [[step(n, compute=0.05 + extra, sync=max(late) - extra + transfer) for n in range(STEPS)] for extra in late]
+
+
+def record(late: Sequence[float], **changes: Any) -> Any:
+    cell = cells(gpu_counts=len(late))[0]
+    series = ranks_of(late)
+    total = series[0][0].seconds * 10
+    signals = {
+        rank: RankSignals(
+            unsynchronized_seconds=tuple(0.045 + extra + 0.00001 * n for n in range(12)),
+            bucket_bytes=(2_000_000,) * 2,
+            link=LinkSample(payload_bytes=4_000_000, as_bucketed_seconds=0.003, merged_seconds=0.003, repeats=7),
+            collections=1,
+            collection_seconds=0.001,
+            longest_collection_seconds=0.001,
+            page_faults=0,
+        )
+        for rank, extra in enumerate(late)
+    }
+    ranks = [rank_record(cell, rank, (total,) * 10, signals=signals[rank], **changes) for rank in range(len(late))]
+    return cell, launch_record(cell, batches=(total,) * 10, ranks=ranks, signals=digest_signals(series, [10] * 10))
+
+
+def test_the_rank_that_waits_least_came_last() -> None:
+    digest = digest_signals(ranks_of([0.0, 0.01, 0.002]), [10] * 10)
+    assert digest.compute[1] == pytest.approx([0.06] * 10)
+    assert digest.transfer == pytest.approx([0.004] * 10)
+    assert digest.wait is not None
+    assert [row[0] for row in digest.wait] == pytest.approx([0.01, 0.0, 0.008])
+    assert digest.blame == pytest.approx([0.0, 1.0, 0.0])
+    assert digest.exposed_p50 == pytest.approx(0.004 + 0.006)
+
+
+def test_waiting_for_buffers_and_for_gradients_are_taken_apart() -> None:
+    """Rank 0 is late for the buffers, rank 1 for the gradients: each is waited for once."""
+    series = [
+        [step(n, compute=0.05, sync=0.005 + 0.002, buffers=0.001) for n in range(STEPS)],
+        [step(n, compute=0.05, sync=0.002, buffers=0.001 + 0.003) for n in range(STEPS)],
+    ]
+    digest = digest_signals(series, [STEPS])
+    assert digest.wait is not None and digest.transfer is not None and digest.blame is not None
+    assert [row[0] for row in digest.wait] == pytest.approx([0.005, 0.003])
+    assert digest.transfer[0] == pytest.approx(0.003)
+    assert digest.blame == pytest.approx([3 / 8, 5 / 8])
+
+
+def test_without_marks_of_the_exchange_nothing_is_said_of_it() -> None:
+    series = [[step(n, compute=0.05, sync=None) for n in range(STEPS)] for _ in range(2)]
+    digest = digest_signals(series, [STEPS])
+    assert (digest.wait, digest.transfer, digest.blame) == (None, None, None)
+    assert digest.compute[0] == pytest.approx([0.05])
+    alone = digest_signals(series[:1], [STEPS])
+    assert alone.wait is None
+
+
+def test_a_launch_names_its_straggler() -> None:
+    cell, launch = record([0.0, 0.01])
+    signals = launch_signals(training_result(launch))
+    assert signals is not None
+    assert signals.step_seconds == pytest.approx(0.065)
+    assert signals.probe is not None and signals.link_bytes_per_second is None
+    summary = summarize_cell(CellRun(PlannedCell(cell=cell), (launch,)))
+    assert summary.diagnosis is not None
+    first = summary.diagnosis.findings[0]
+    assert (first.kind, first.rank) == (FindingKind.STRAGGLER, 1)
+    assert first.cost_seconds == pytest.approx(0.01, rel=1e-6)
+
+
+def test_of_several_launches_more_than_half_must_agree() -> None:
+    cell, slow = record([0.0, 0.01])
+    _, clean = record([0.0, 0.0])
+    numbered = [slow, clean.model_copy(update={"launch": 1}), clean.model_copy(update={"launch": 2})]
+    summary = summarize_cell(CellRun(PlannedCell(cell=cell), tuple(numbered)))
+    assert summary.diagnosis is not None
+    assert FindingKind.STRAGGLER not in {finding.kind for finding in summary.diagnosis.findings}
+
+
+@pytest.mark.parametrize("scaling", ["weak", "strong"])
+def test_the_parts_add_up_to_the_measured_step(scaling: str) -> None:
+    base_cell, cell = cells(gpu_counts=[1, 2], scaling=scaling)
+    _, one = record([0.0])
+    _, two = record([0.0, 0.01])
+    base_parts, parts = launch_parts([training_result(one)]), launch_parts([training_result(two)])
+    assert base_parts is not None and parts is not None
+    lost = decompose(cell, parts, base_cell, base_parts)
+    share = 1.0 if scaling == "weak" else 0.5
+    assert lost.ideal == pytest.approx(0.055 * share)
+    assert lost.compute == pytest.approx(0.055 - 0.05 * share)
+    assert lost.straggler_wait == pytest.approx(0.005)
+    total = lost.ideal + lost.compute + lost.data_wait + lost.straggler_wait + lost.exposed_communication
+    assert total + lost.unexplained == pytest.approx(lost.step, rel=1e-12)
+    assert lost.step == pytest.approx(0.065)
+
+
+def test_records_of_older_versions_have_no_parts() -> None:
+    cell = cells(gpu_counts=2)[0]
+    result = training_result(launch_record(cell))
+    assert launch_parts([result]) is None
+    assert launch_signals(result) is None

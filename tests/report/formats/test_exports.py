@@ -1,0 +1,158 @@
+"""What other programs read: its keys are those of a committed list, and it is valid by the published schemas."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import jsonschema
+import pytest
+
+from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
+from tests.analysis.health.test_node import node
+from tests.factories import cells
+from tests.report.sections.test_lost_time import diagnosed_run
+from tests.report.test_machine import machine_summary, record
+from torchscale.analysis.comparison.compare import Outcome, Verdict, compare
+from torchscale.analysis.comparison.matching import differences
+from torchscale.analysis.health.node import Requirements, validate_facts
+from torchscale.analysis.summary.result_set import result_set
+from torchscale.analysis.summary.run import RunSummary, summarize
+from torchscale.config.choices import ResultSchema
+from torchscale.report.formats.comparison_export import comparison_json
+from torchscale.report.formats.export import summary_csv
+from torchscale.report.formats.machine_export import ceilings_json
+from torchscale.report.formats.report_export import summary_json
+from torchscale.report.sections.comparison import ComparisonReport
+from torchscale.run.max_batch import MaxBatchOutcome, Trial
+from torchscale.run.schemas import results_schema
+from torchscale.schema.cells.memory import MemoryCell, MemoryResult
+from torchscale.schema.exports.comparison import OutcomeName, VerdictName
+from torchscale.schema.exports.summary_row import SUMMARY_COLUMNS
+from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.state import State
+
+KEYS: dict[str, list[str]] = json.loads((Path(__file__).parent / "published_keys.json").read_text())
+FREE = {"config", "env"}
+"""Keys under which names are the user's, or a config's."""
+
+
+@cache
+def measured() -> RunSummary:
+    return machine_summary()
+
+
+def profile_text() -> str:
+    profile = diagnosed().cells[1].profile
+    assert profile is not None
+    return profile.model_dump_json()
+
+
+@cache
+def diagnosed() -> RunSummary:
+    return summarize(diagnosed_run())
+
+
+def comparison() -> ComparisonReport:
+    first, second, *_ = cells(batch_sizes=[8, 16, 32])
+    before = side(result(first), result(second), name="before")
+    after = side(result(first, scaled(STEADY, 0.9)), name="after", threads_per_rank=3)
+    pair = compare(before, after)
+    return ComparisonReport((pair,), tuple(differences([before, after])), ("before", "after"), (), 0.02, (1.0, 2.0))
+
+
+def search() -> MaxBatchOutcome:
+    cell = MemoryCell(training=next(cell for cell in cells() if cell.world_size == 1))
+    fits = record(cell, Telemetry(seconds=1.0, readings=0))
+    too_large = fits.model_copy(update={"state": State.OOM, "reason": "out of memory", "payload": MemoryResult()})
+    return MaxBatchOutcome(
+        directory=Path("results"),
+        model="tiny-resnet",
+        batch_size=8,
+        trials=(Trial(cell, fits), Trial(cell, too_large)),
+        problem="",
+        largest=64,
+        interrupted=False,
+    )
+
+
+DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
+    (ResultSchema.REPORT, "report", lambda: summary_json(measured())),
+    (ResultSchema.REPORT, "report of a diagnosed run", lambda: summary_json(diagnosed())),
+    (ResultSchema.COMPARE, "compare", lambda: comparison_json(comparison())),
+    (ResultSchema.MACHINE, "machine", lambda: ceilings_json(measured().machine)),
+    (ResultSchema.MAX_BATCH, "max-batch", lambda: search().to_json()),
+    (ResultSchema.PROFILE, "profile", profile_text),
+    (ResultSchema.VALIDATE, "validate", lambda: validate_facts(node(), Requirements()).model_dump_json()),
+    (ResultSchema.BASELINE, "baseline", lambda: result_set(measured(), "main").model_dump_json()),
+]
+
+
+def key_paths(content: object, path: str = "") -> Iterator[str]:
+    """``cells[].figures.step_p50`` for every key; what several entries of a list have is told once."""
+    if isinstance(content, list):
+        for item in content:
+            yield from key_paths(item, f"{path}[]")
+    elif isinstance(content, dict):
+        for key, value in content.items():
+            yield f"{path}.{key}".removeprefix(".")
+            if key not in FREE:
+                yield from key_paths(value, f"{path}.{key}".removeprefix("."))
+
+
+def all_keys() -> dict[str, list[str]]:
+    """As ``published_keys.json`` holds them."""
+    return {name: sorted(set(key_paths(json.loads(text())))) for _, name, text in DOCUMENTS}
+
+
+@pytest.mark.parametrize(("schema", "name", "text"), DOCUMENTS, ids=[name for _, name, _ in DOCUMENTS])
+def test_the_keys_that_other_programs_read_stay(schema: ResultSchema, name: str, text: Any) -> None:
+    del schema
+    assert sorted(set(key_paths(json.loads(text())))) == KEYS[name]
+
+
+@pytest.mark.parametrize(("schema", "name", "text"), DOCUMENTS, ids=[name for _, name, _ in DOCUMENTS])
+def test_what_is_written_is_valid_by_the_published_schema(schema: ResultSchema, name: str, text: Any) -> None:
+    del name
+    published = json.loads(results_schema(schema))
+    validator = jsonschema.Draft202012Validator(published)
+    validator.validate(json.loads(text()))
+    assert not validator.is_valid({"schema_version": 1}), "an empty document is none"
+
+
+@pytest.mark.parametrize("name", ResultSchema)
+def test_a_published_schema_says_what_it_is_of(name: ResultSchema) -> None:
+    published = json.loads(results_schema(name))
+    jsonschema.Draft202012Validator.check_schema(published)
+    assert re.fullmatch(rf"torchscale/results/{name.value}-\d+", published["$id"])
+    assert published["title"].startswith("torchscale ")
+    assert "`torchscale " in published["description"]
+
+
+def test_every_document_is_tested() -> None:
+    assert {schema for schema, _, _ in DOCUMENTS} == set(ResultSchema)
+
+
+def test_a_document_of_a_later_version_with_more_keys_stays_valid() -> None:
+    for schema, _, text in DOCUMENTS:
+        document = json.loads(text())
+        if isinstance(document, dict):
+            jsonschema.Draft202012Validator(json.loads(results_schema(schema))).validate({**document, "added": 1})
+
+
+def test_verdicts_and_outcomes_are_published_as_tables_show_them() -> None:
+    assert set(get_args(VerdictName)) == {verdict.value for verdict in Verdict}
+    assert set(get_args(OutcomeName)) == {outcome.value for outcome in Outcome}
+
+
+@pytest.mark.parametrize("summary", [measured, diagnosed])
+def test_csv_has_the_declared_columns(summary: Any) -> None:
+    header = next(csv.reader(io.StringIO(summary_csv(summary()))))
+    assert tuple(header) == SUMMARY_COLUMNS
+    assert list(SUMMARY_COLUMNS) == KEYS["summary.csv"]

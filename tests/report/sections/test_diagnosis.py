@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.report.sections.test_lost_time import chart, diagnosed_run, only
+from torchscale.analysis.summary.run import summarize
+from torchscale.report.build import build_document
+from torchscale.report.document import Table, TimelineChart
+from torchscale.report.formats.markdown import render_markdown
+from torchscale.report.formats.report_export import summary_json
+from torchscale.report.sections.diagnosis import diagnosis_section
+from torchscale.report.sections.profile import profile_section
+
+
+def test_findings_profiles_and_verdict_name_the_rank() -> None:
+    summary = summarize(diagnosed_run())
+    document = build_document(summary)
+    assert any("Straggler: rank 1" in paragraph for paragraph in document.verdict)
+    assert "The windows for unsynchronized compute took 320 ms per launch" in str(diagnosis_section(summary).blocks)
+    row = only(diagnosis_section(summary), Table).rows[0]
+    assert "rank 1 arrives 20.0 ms late" in row[5].text
+    profile = profile_section(summary)
+    assert "Sync stall time: 5.0 % of step time (2 ranks, 24 steps)" in str(profile.blocks[0])
+    timeline = chart(document, TimelineChart)
+    assert isinstance(timeline, TimelineChart)
+    assert timeline.rows == ("rank 0", "rank 1")
+    waiting = dict(timeline.kinds)["waiting for ranks"]
+    assert [stretch.row for stretch in waiting] == [0]
+    assert waiting[0].end - waiting[0].start == pytest.approx(0.1)
+    content = json.loads(summary_json(summary))
+    assert content["cells"][1]["diagnosis"]["findings"][0]["rank"] == 1
+    assert content["cells"][1]["decomposition"]["straggler_wait"] == pytest.approx(0.01)
+
+
+def test_a_clean_run_says_that_nothing_was_found() -> None:
+    text = render_markdown(build_document(summarize(diagnosed_run(0.0, 0.001))))
+    assert "No bottleneck found at 2 CPU ranks." in text
+    assert "No bottleneck found in 1 of 1 cells." in text

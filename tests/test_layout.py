@@ -1,0 +1,124 @@
+"""The test of a file is found by the file's name: ``torchscale/a/b.py`` is tested by ``tests/a/test_b.py``."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "torchscale"
+LINES = 80
+LINES_IN_FUNCTIONS = 60
+"""Declarations (models, enums, tables) have no behaviour of their own; what uses them tests them."""
+
+TESTED_BY: dict[str, str] = {
+    # Steps of one computation, tested where it is whole: on worked inputs whose result is known by hand.
+    "analysis/comparison/matching.py": "analysis/comparison/test_compare.py",
+    "analysis/diagnosis/rules_communication.py": "analysis/diagnosis/test_diagnose.py",
+    "analysis/diagnosis/rules_device.py": "analysis/diagnosis/test_diagnose.py",
+    "analysis/diagnosis/rules_ranks.py": "analysis/diagnosis/test_diagnose.py",
+    "analysis/health/gpu.py": "analysis/health/test_node.py",
+    "analysis/health/host.py": "analysis/health/test_node.py",
+    "analysis/machine/link_verdict.py": "analysis/machine/test_collectives.py",
+    "analysis/trace/pairing.py": "analysis/trace/test_analyze.py",
+    "analysis/trace/signals.py": "analysis/trace/test_analyze.py",
+    "analysis/trace/summary.py": "analysis/trace/test_analyze.py",
+    "analysis/trace/windows.py": "analysis/trace/test_analyze.py",
+    "analysis/training/summary.py": "analysis/summary/test_run.py",
+    "config/messages.py": "config/test_load.py",
+    "config/overrides.py": "config/test_values.py",
+    "config/yaml_reader.py": "config/test_load.py",
+    "traces/kineto/collectives.py": "traces/test_kineto.py",
+    "traces/kineto/events.py": "traces/test_kineto.py",
+    "traces/kineto/stream.py": "traces/test_kineto.py",
+    "traces/nsys/reader.py": "traces/test_nsys.py",
+    "traces/nsys/database.py": "traces/test_nsys.py",
+    "traces/recordings.py": "traces/test_kineto.py",
+    # Parts of the report, tested on the document that they are parts of.
+    "report/formats/chart_plotly.py": "report/test_build.py",
+    "report/formats/chart_svg.py": "report/test_build.py",
+    "report/formats/comparison_export.py": "report/formats/test_exports.py",
+    "report/formats/export.py": "report/test_build.py",
+    "report/sections/cells.py": "report/test_build.py",
+    "report/formats/machine_export.py": "report/formats/test_exports.py",
+    "report/formats/report_export.py": "report/formats/test_exports.py",
+    "report/sections/charts.py": "report/test_build.py",
+    "report/sections/collectives.py": "report/test_machine.py",
+    "report/sections/comparison_overall.py": "report/sections/test_comparison.py",
+    "report/sections/compute.py": "report/test_machine.py",
+    "report/sections/frontier.py": "report/test_sections.py",
+    "report/sections/over_time.py": "report/test_sections.py",
+    "report/sections/resources.py": "report/test_machine.py",
+    "report/sections/verdict.py": "report/test_build.py",
+    "report/terminal/comparison.py": "report/sections/test_comparison.py",
+    "report/terminal/machine.py": "report/test_machine.py",
+    "report/terminal/profile.py": "integration/test_diagnosis.py",
+    "report/terminal/run.py": "report/test_machine.py",
+    "report/text/comparison.py": "report/sections/test_comparison.py",
+    # Commands and what they call, tested through the command line.
+    "cli/baseline.py": "cli/test_compare.py",
+    "cli/memory.py": "cli/test_options.py",
+    "cli/profile.py": "cli/test_options.py",
+    "cli/report.py": "cli/test_commands.py",
+    "results/comparison_inputs.py": "cli/test_compare.py",
+    "run/catalog.py": "cli/test_commands.py",
+    "run/cell_profiler.py": "integration/test_diagnosis.py",
+    "run/launcher.py": "integration/test_workloads.py",
+    "run/max_batch.py": "integration/test_ceilings.py",
+    "run/profile.py": "integration/test_diagnosis.py",
+    # What only real processes show, tested by launching them.
+    "launch/profile.py": "launch/test_nsys.py",
+    "launch/sampler.py": "launch/test_telemetry.py",
+    "worker/collectives.py": "worker/test_collective_operations.py",
+    "worker/models/decoder.py": "worker/models/test_models.py",
+    "worker/parallel/mesh.py": "worker/parallel/test_correctness.py",
+    "worker/predicted_memory.py": "worker/test_model_memory.py",
+    "worker/recording.py": "integration/test_diagnosis.py",
+    "worker/train.py": "launch/test_torchrun.py",
+}
+"""Modules without a test file of their name, and the file that tests each."""
+
+
+def lines_in_functions(source: str) -> int:
+    """Lines of function bodies, docstrings left out."""
+    count = 0
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            if body:
+                count += (node.end_lineno or 0) - body[0].lineno + 1
+    return count
+
+
+def own_test_file(module: Path) -> Path | None:
+    """The test file that is named after a module, if there is one; a package's is beside or inside its directory."""
+    relative = module.relative_to(PACKAGE)
+    name, directories = f"test_{module.stem}.py", [relative.parent]
+    if module.name == "__init__.py":
+        name, directories = f"test_{relative.parent.name}.py", [relative.parent, relative.parent.parent]
+    return next((path for directory in directories if (path := TESTS / directory / name).is_file()), None)
+
+
+def modules_with_behaviour() -> list[Path]:
+    """Modules that are long enough to need a test file."""
+    chosen = []
+    for module in sorted(PACKAGE.rglob("*.py")):
+        source = module.read_text()
+        if len(source.splitlines()) > LINES and lines_in_functions(source) > LINES_IN_FUNCTIONS:
+            chosen.append(module)
+    return chosen
+
+
+def test_every_module_with_behaviour_has_a_test_file_of_its_name() -> None:
+    missing = {str(module.relative_to(PACKAGE)) for module in modules_with_behaviour() if own_test_file(module) is None}
+    untested = sorted(missing - set(TESTED_BY))
+    assert untested == [], "add tests/<same path>/test_<module>.py, or say in TESTED_BY which file tests it"
+
+
+@pytest.mark.parametrize("module", TESTED_BY)
+def test_an_exception_is_one_and_leads_to_a_test_file(module: str) -> None:
+    assert (PACKAGE / module).is_file(), "gone: drop it from TESTED_BY"
+    assert own_test_file(PACKAGE / module) is None, "has a test file of its name: drop it from TESTED_BY"
+    assert (TESTS / TESTED_BY[module]).is_file()

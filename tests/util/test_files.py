@@ -1,0 +1,81 @@
+"""Files that are written whole or not at all, and read only where that is safe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from torchscale.errors import OutputError
+from torchscale.util.files import atomic_write_text, leads_out, read_bounded
+
+
+@pytest.mark.parametrize("function", ["replace", "fsync"])
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    path = tmp_path / "file.json"
+    atomic_write_text(path, "old")
+
+    def no_space(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os if function == "fsync" else Path, function, no_space)
+    with pytest.raises(OutputError, match="No space left on device"):
+        atomic_write_text(path, "new")
+    monkeypatch.undo()
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
+
+
+@pytest.mark.slow
+def test_no_half_written_file_whenever_the_writer_is_killed(tmp_path: Path) -> None:
+    code = f"""
+import itertools, pathlib
+from torchscale.util.files import atomic_write_text
+path = pathlib.Path({str(tmp_path / "file")!r})
+for number in itertools.count():
+    atomic_write_text(path, str(number % 10) * 500_000)
+"""
+    for pause in (0.03, 0.11, 0.19):
+        writer = subprocess.Popen([sys.executable, "-c", code])
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "file").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(pause)
+        writer.kill()
+        writer.wait()
+        content = (tmp_path / "file").read_text()
+        assert len(content) == 500_000
+        assert len(set(content)) == 1
+        (tmp_path / "file").unlink()
+
+
+def test_only_regular_files_of_a_bounded_size_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 2**20)
+    assert read_bounded(path, 2**20) == b"x" * 2**20
+    path.write_bytes(b"x" * (2**20 + 1))
+    with pytest.raises(OSError, match="larger than 1 MiB"):
+        read_bounded(path, 2**20)
+    os.mkfifo(tmp_path / "pipe")
+    for other in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(OSError, match="not a regular file"):
+            read_bounded(other, 2**20)
+    with pytest.raises(FileNotFoundError):
+        read_bounded(tmp_path / "none", 2**20)
+
+
+def test_links_that_lead_out_of_a_directory_are_found(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "inside").mkdir(parents=True)
+    (root / "inside" / "file").write_text("")
+    (root / "near").symlink_to(root / "inside")
+    (root / "far").symlink_to(tmp_path)
+    assert not leads_out(root, root / "inside" / "file")
+    assert not leads_out(root, root / "near" / "file")
+    assert leads_out(root, root / "far" / "file")

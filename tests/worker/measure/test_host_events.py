@@ -1,0 +1,59 @@
+"""What the host did to the process: collections, pressure, throttling."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import pytest
+import torch
+
+from torchscale.worker.measure import host_events
+from torchscale.worker.measure.host_events import CollectionMeter, PressureMeter, ThrottleWatch
+from torchscale.worker.measure.link import _pieces
+
+
+def test_collections_are_counted_and_timed_while_it_listens() -> None:
+    meter = CollectionMeter()
+    gc.collect()
+    meter.start()
+    try:
+        began = time.perf_counter()
+        gc.collect()
+        gc.collect()
+        took = time.perf_counter() - began
+    finally:
+        meter.stop()
+    gc.collect()
+    assert meter.count == 2
+    assert 0 < meter.longest <= meter.seconds <= took
+
+
+def test_on_cpu_there_are_page_faults_and_no_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = PressureMeter(torch.device("cpu"))
+    assert meter.page_faults() >= 0
+    assert meter.allocation_retries() is None
+    faults = iter((5, 12))
+    monkeypatch.setattr(host_events, "_major_faults", lambda: next(faults))
+    assert PressureMeter(torch.device("cpu")).page_faults() == 7
+
+
+def test_reasons_add_up_over_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = ThrottleWatch(torch.device("cpu"))
+    watch.poll()
+    seen = [watch.reasons]
+    watch._uuid = "1b3f"
+    answers = iter((None, (), ("power brake",), ("hardware slowdown", "power brake")))
+    monkeypatch.setattr(host_events, "throttle_reasons_of", lambda _: next(answers))
+    for _ in range(4):
+        watch.poll()
+        seen.append(watch.reasons)
+    assert seen == [None, None, (), ("power brake",), ("hardware slowdown", "power brake")]
+
+
+def test_large_buckets_go_in_pieces_and_no_byte_is_lost() -> None:
+    sizes = [4, 64 << 20, (200 << 20) + 8]
+    pieces = _pieces(sizes)
+    assert sum(pieces) * 4 == sum(sizes)
+    assert max(pieces) * 4 == 64 << 20
+    assert pieces[0] == 1

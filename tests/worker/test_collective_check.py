@@ -1,0 +1,35 @@
+"""The two-rank collective of `validate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.integration
+def test_two_real_ranks_and_a_corrupted_one(tmp_path: Path) -> None:
+    from torchscale.launch.probe import check_collective, probe_node
+
+    facts = probe_node(tmp_path)
+    found = check_collective(facts, timeout_seconds=120)
+    assert found.error is None
+    assert (found.backend, found.world_size, found.wrong_elements) == ("gloo", 2, 0)
+    assert found.elements == 3 * (1 + 1000 + 262_144)
+    assert found.seconds is not None
+    assert found.seconds > 0
+
+
+def test_a_wrong_element_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from torchscale.worker.collective_check import check_all_reduce
+
+    def corrupted(values: torch.Tensor) -> None:
+        values += values + 1  # what a sum over ranks 0 and 1 gives: base + (base + 1)
+        if values.numel() > 500:
+            values[3] += 1
+
+    monkeypatch.setattr(dist, "all_reduce", corrupted)
+    assert check_all_reduce(0, 2, torch.device("cpu")) == (3 * 263_145, 6)

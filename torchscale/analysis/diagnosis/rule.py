@@ -1,0 +1,54 @@
+"""What the rules of the diagnosis share: their form, their limits, and a few lines of arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, SignalName, Signals, SignalSeries
+from torchscale.schema.profiles.finding import Finding, FindingKind
+
+MIN_SAMPLES = 3
+"""Samples for an interval of a rank's mean: with two, t has one degree of freedom and its interval is 12.7 standard
+errors wide."""
+COST_FLOOR = 0.02
+"""A share of the step below which nothing is called a bottleneck (docs/diagnosis.md): the same 2 % below which a
+comparison calls two runs equal."""
+
+Judgement = Finding | str | None
+"""A finding; why the rule does not judge; or nothing found."""
+
+
+@dataclass(frozen=True)
+class DiagnosisRule:
+    """One rule: what it finds, the signals it needs, how it judges given the findings of the rules before it."""
+
+    kind: FindingKind
+    needs: tuple[SignalName, ...]
+    judge: Callable[[Signals, tuple[Finding, ...]], Judgement]
+
+
+def cannot_name(signals: Signals) -> str | None:
+    """Why no rank may be blamed, or ``None``."""
+    if len(signals.ranks) < 2:
+        return "one rank alone"
+    if signals.staged:
+        return "ranks communicate by sends and receives, as stages of a pipeline do: they hold different work"
+    if not signals.trusted:
+        return "the recording is too short or its ranks cannot be compared with confidence"
+    if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:
+        return f"fewer than {MIN_COMPARED} steps or collectives"
+    return None
+
+
+def median_of_others(values: Matrix, row: int) -> SignalSeries:
+    """Per sample, the median over all rows but one."""
+    ordered = np.sort(np.delete(values, row, axis=0), axis=0)
+    return np.asarray((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
+
+
+def percent(seconds: float, signals: Signals) -> float:
+    """A share of the step."""
+    return seconds / signals.step_seconds * 100

@@ -1,0 +1,145 @@
+"""Rules about gradient synchronization."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from torchscale.analysis.diagnosis.rule import COST_FLOOR, Judgement, percent
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
+from torchscale.util.units import format_bytes, format_percent, format_seconds
+
+EXPOSED_FLOOR = 0.05
+"""Share of the step. Chosen above :data:`COST_FLOOR`, since some exposed communication remains in every run: the last
+bucket cannot overlap with anything."""
+VARIANCE_FLOOR = 0.20
+"""(p95 − p50) ÷ p50 of exposed synchronization (docs/diagnosis.md)."""
+SMALL_BUCKET_BYTES = 1 << 20
+"""DDP's own first bucket is 1 MiB (dist._DEFAULT_FIRST_BUCKET_BYTES); smaller buckets are somebody's choice."""
+MIN_BUCKETS = 4
+"""Chosen: with fewer buckets there is little to merge."""
+BUCKET_GAIN = 1.3
+"""How much faster merged buckets must be when both are timed. Chosen to be beyond the scatter of medians of a few
+all-reduces; 12 clean runs of docs/tested-on.md have none."""
+SLOW_LINK_SHARE = 0.5
+"""Of the rated bandwidth. Chosen below the 70 % that :mod:`torchscale.analysis.machine.link_verdict` expects of large
+messages, since gradients are smaller ones."""
+VERY_SLOW_LINK_SHARE = 0.3
+"""Chosen: below this share protocol overhead and message size do not explain it, and the confidence is high."""
+
+
+def small_buckets(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Gradients in pieces so small that latency decides, measured against larger ones."""
+    del findings
+    buckets, probe, transfer = signals.bucket_bytes, signals.probe, signals.transfer
+    assert buckets is not None and probe is not None and transfer is not None  # noqa: S101 - in `needs`
+    typical = float(np.median(buckets))
+    gain = probe.as_bucketed_seconds - probe.merged_seconds
+    if len(buckets) < MIN_BUCKETS or typical >= SMALL_BUCKET_BYTES:
+        return None
+    if probe.as_bucketed_seconds < BUCKET_GAIN * probe.merged_seconds:
+        return None
+    cost = min(gain, float(transfer.mean()))
+    if cost < COST_FLOOR * signals.step_seconds:
+        return None
+    return Finding(
+        kind=FindingKind.SMALL_BUCKETS,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.HIGH,
+        summary=f"gradients go in {len(buckets)} buckets of {format_bytes(typical)} (median); the same bytes in "
+        f"buckets of 25 MiB take {format_seconds(probe.merged_seconds)} instead of "
+        f"{format_seconds(probe.as_bucketed_seconds)}",
+        evidence=(
+            f"both timed with nothing else running, {format_bytes(probe.payload_bytes)} of gradients",
+            f"exposed synchronization in training: {format_seconds(float(transfer.mean()))} a step",
+        ),
+        advice="raise bucket_cap_mb of DistributedDataParallel (its default is 25)",
+    )
+
+
+def slow_link(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """All-reduce with nothing else running, against what the link is rated at."""
+    del findings
+    probe, rated, transfer = signals.probe, signals.link_bytes_per_second, signals.transfer
+    assert probe is not None and rated is not None and transfer is not None  # noqa: S101 - in `needs`
+    ranks = len(signals.ranks)
+    reached = probe.payload_bytes * 2 * (ranks - 1) / ranks / probe.merged_seconds
+    cost = float(transfer.mean())
+    if reached >= SLOW_LINK_SHARE * rated or cost < EXPOSED_FLOOR * signals.step_seconds:
+        return None
+    gain = cost * (1 - reached / rated)
+    return Finding(
+        kind=FindingKind.SLOW_LINK,
+        cost_percent=percent(gain, signals),
+        cost_seconds=gain,
+        confidence=Confidence.HIGH if reached < VERY_SLOW_LINK_SHARE * rated else Confidence.MEDIUM,
+        summary=f"all-reduce reaches {format_bytes(reached)}/s bus bandwidth; the link is rated at "
+        f"{format_bytes(rated)}/s",
+        evidence=(
+            f"{format_bytes(probe.payload_bytes)} of gradients take {format_seconds(probe.merged_seconds)} with "
+            "nothing else running",
+            f"exposed synchronization in training: {format_seconds(cost)} a step",
+        ),
+        advice="measure the link by itself (`iperf3`, `ib_write_bw`, nccl-tests); look for shaping, a wrong interface "
+        "(NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME), negotiated speed, cables",
+    )
+
+
+def exposed_communication(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Communication that no compute hides, beyond what small buckets or a slow link explain."""
+    transfer = signals.transfer
+    assert transfer is not None  # noqa: S101 - in `needs`
+    cost = float(transfer.mean())
+    causes = (FindingKind.SMALL_BUCKETS, FindingKind.SLOW_LINK)
+    cost -= sum(finding.cost_seconds for finding in findings if finding.kind in causes)
+    if cost < EXPOSED_FLOOR * signals.step_seconds:
+        return None
+    gradients = signals.origin is Origin.LAUNCH or signals.bucket_bytes is not None
+    what = "synchronizing gradients" if gradients else "communication"
+    evidence = [f"over {signals.steps} steps" if signals.steps else "over the whole recording"]
+    if signals.overlap is not None:
+        evidence.append(f"{format_percent(signals.overlap, 0)} of communication is hidden under compute")
+    if signals.bucket_bytes is not None:
+        total = format_bytes(float(sum(signals.bucket_bytes)))
+        count = len(signals.bucket_bytes)
+        evidence.append(f"{total} of gradients in {count} bucket{'s' * (count != 1)}")
+    return Finding(
+        kind=FindingKind.EXPOSED_COMMUNICATION,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED and signals.trusted else Confidence.LOW,
+        summary=f"{what} takes {format_seconds(cost)} a step that no compute hides",
+        evidence=tuple(evidence),
+        advice="raise the batch size or accumulate gradients, send fewer bytes (bf16 gradients), "
+        "use a faster link, or tune bucket_cap_mb so that more overlaps with the backward pass",
+    )
+
+
+def sync_variance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Exposed synchronization that varies from step to step, where nothing else explains it."""
+    p50, p95 = signals.exposed_p50, signals.exposed_p95
+    assert p50 is not None and p95 is not None  # noqa: S101 - in `needs`
+    explained = (FindingKind.STRAGGLER, FindingKind.LOAD_IMBALANCE, FindingKind.PAUSES, FindingKind.INPUT_PIPELINE)
+    if any(finding.kind in explained for finding in findings):
+        return None
+    if p50 <= 0 or (p95 - p50) / p50 <= VARIANCE_FLOOR or p50 <= EXPOSED_FLOOR * signals.step_seconds:
+        return None
+    cost = 0.0 if signals.transfer is None or signals.wait is None else max(0.0, _mean_exposed(signals) - p50)
+    return Finding(
+        kind=FindingKind.SYNC_VARIANCE,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.MEDIUM,
+        summary=f"exposed synchronization takes {format_seconds(p50)} in the median step and "
+        f"{format_seconds(p95)} in one of twenty",
+        evidence=(f"(p95 − p50) ÷ p50 = {format_percent((p95 - p50) / p50, 0)}, over {signals.steps} steps",),
+        advice="look for traffic of others on the link, for congestion, and for ranks that are late now and then",
+    )
+
+
+def _mean_exposed(signals: Signals) -> float:
+    wait, transfer = signals.wait, signals.transfer
+    if wait is None or transfer is None:
+        return 0.0
+    return float(wait.mean() + transfer.mean())

@@ -1,0 +1,120 @@
+"""Rules about the device and its host."""
+
+from __future__ import annotations
+
+from torchscale.analysis.diagnosis.rule import COST_FLOOR, Judgement, percent
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Signals
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
+from torchscale.util.units import format_seconds
+
+HOST_FLOOR = 0.10
+"""Share of the step that the device idles on every rank. Chosen: gaps of a few per cent between kernels are ordinary in
+eager training."""
+_MAX_SHOWN_RANKS = 16
+"""Ranks whose values are listed as evidence; a report of a thousand ranks stays readable."""
+
+
+def host_bound(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """The device waits for work on every rank; one rank that waits more is a straggler."""
+    del findings
+    idle = signals.host_bound
+    assert idle is not None  # noqa: S101 - in `needs`
+    cost = float(idle.min())
+    if cost < HOST_FLOOR * signals.step_seconds:
+        return None
+    return Finding(
+        kind=FindingKind.HOST_BOUND,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
+        summary=f"the device has nothing to do for {format_seconds(cost)} a step because the host hands out work late"
+        if signals.on_device
+        else f"{format_seconds(cost)} a step go to host work between operators",
+        evidence=(f"by rank: {', '.join(format_seconds(float(value)) for value in idle[:_MAX_SHOWN_RANKS])}",),
+        advice="move Python work out of the step (logging, metrics, checks), use torch.compile or CUDA graphs, "
+        "fused optimizers, larger batches",
+    )
+
+
+def host_sync(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Values read back inside the step, after which the device runs dry."""
+    del findings
+    count, cost = signals.readbacks, signals.readback_wait
+    assert count is not None and cost is not None  # noqa: S101 - in `needs`
+    if count < 1 or cost < COST_FLOOR * signals.step_seconds:
+        return None
+    return Finding(
+        kind=FindingKind.HOST_SYNC,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.MEDIUM,
+        summary=f"the step reads values back from the device {count:.0f} times (.item(), bool(), printing a tensor); "
+        f"the device then idles {format_seconds(cost)} a step",
+        evidence=(f"over {signals.steps} steps",),
+        advice="read losses and metrics every many steps, after the step; keep decisions on the device",
+    )
+
+
+def pageable_copies(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Copies of memory that is not pinned, outside compute."""
+    del findings
+    cost = signals.pageable
+    assert cost is not None  # noqa: S101 - in `needs`
+    if cost < COST_FLOOR * signals.step_seconds:
+        return None
+    return Finding(
+        kind=FindingKind.PAGEABLE_COPIES,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.HIGH,
+        summary=f"copies from memory that is not pinned take {format_seconds(cost)} a step outside compute",
+        evidence=("the recording names the memory of each copy",),
+        advice="pin_memory=True in the DataLoader and non_blocking=True in .to()",
+    )
+
+
+def throttling(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Lowered clocks, with the driver's reasons."""
+    del findings
+    throttled = signals.throttled
+    assert throttled is not None  # noqa: S101 - in `needs`
+    hit = [(rank, reasons) for rank, reasons in zip(signals.ranks, throttled, strict=True) if reasons]
+    if not hit:
+        return None
+    return Finding(
+        kind=FindingKind.THROTTLING,
+        rank=hit[0][0] if len(hit) == 1 else None,
+        cost_percent=0.0,
+        cost_seconds=0.0,
+        confidence=Confidence.HIGH,
+        summary="clocks were lowered while it was measured: "
+        + "; ".join(f"rank {rank}: {', '.join(reasons)}" for rank, reasons in hit[:_MAX_SHOWN_RANKS]),
+        evidence=("the driver's reasons, read between batches; its cost cannot be derived from it",),
+        advice="check cooling, power limits and the fans; `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER`",
+    )
+
+
+def memory_pressure(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Memory that ran short."""
+    del findings
+    retries, faults = signals.allocation_retries, signals.page_faults
+    if retries is None and faults is None:
+        return "not measured: allocation retries, page faults"
+    if not retries and (faults is None or faults < 1):
+        return None
+    what = (
+        f"the allocator emptied its cache and tried again {retries} times"
+        if retries
+        else f"{faults:.0f} pages a step came back from disk"
+    )
+    return Finding(
+        kind=FindingKind.MEMORY_PRESSURE,
+        cost_percent=0.0,
+        cost_seconds=0.0,
+        confidence=Confidence.HIGH,
+        summary=f"memory ran short: {what}",
+        evidence=("counted while measuring; its cost cannot be derived from it",),
+        advice="lower the batch size, checkpoint activations, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        if retries
+        else "free memory on the host, or lower the batch size",
+    )

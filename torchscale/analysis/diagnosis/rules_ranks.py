@@ -1,0 +1,278 @@
+"""Rules about ranks that wait for one another or for data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchscale.analysis.diagnosis.rule import (
+    COST_FLOOR,
+    MIN_SAMPLES,
+    Judgement,
+    cannot_name,
+    median_of_others,
+    percent,
+)
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals, SignalSeries
+from torchscale.analysis.stats.series import mean_interval
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
+from torchscale.util.units import format_percent, format_seconds
+
+COMPUTE_EXCESS = 0.03
+"""How much slower than the others' median a straggler computes (docs/diagnosis.md). On real gloo ranks with 2, 5 or
+12 ms injected into steps of 32 to 45 ms it names the rank in 26 of 27 runs, and no rank in 12 clean ones
+(docs/tested-on.md)."""
+BLAME_FLOOR = 0.5
+"""Share of all waiting for which a straggler arrives last. With two ranks the share says nothing: one of them is always
+last."""
+STEADY_SHARE = 0.5
+"""A straggler is slow in every quarter of a run, by at least this share of its mean excess; interference comes and
+goes."""
+IMBALANCE_FLOOR = 0.12
+"""Share of the step. Ranks do not leave a collective at the same moment and their steps scatter, which counts as
+waiting: 12 clean runs of gloo ranks on two cores have none (docs/tested-on.md)."""
+IMBALANCE_TOP_BLAME = 0.9
+"""Chosen: beyond this share of the blame a single rank is late, and ranks do not take turns."""
+INPUT_FLOOR = 0.05
+"""Share of the step that every rank waits for data. Above :data:`COST_FLOOR`, since collating and copying a batch takes
+something in every run."""
+PAUSE_FLOOR = 0.03
+"""Share of the step that rare long steps cost. Chosen above :data:`COST_FLOOR`: their number is small and their sum
+scatters."""
+MIN_PAUSES = 3
+"""Chosen: fewer long steps are accidents (a checkpoint, a job that started) and no pattern."""
+CERTAIN_PAUSES = 5
+"""Chosen: from here on they are a pattern whatever their cause, and the confidence is high."""
+EXPLAINED_SHARE = 0.5
+"""One thing explains another where it is more than half of it."""
+_MAX_SHOWN_RANKS = 16
+"""Ranks whose values are listed as evidence."""
+
+
+def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Waits for data, on every rank or on one that the others wait for."""
+    del findings
+    data = signals.data_wait
+    assert data is not None  # noqa: S101 - in `needs`
+    means = data.mean(axis=1)
+    advice = "give the loader more workers, prefetch and pin; keep decoding and augmentation off the training process"
+    everyone = float(means.min())
+    row = int(means.argmax())
+    floor = max(COMPUTE_EXCESS * signals.step_seconds, everyone)
+    enough = signals.trusted and data.shape[1] >= MIN_SAMPLES and signals.steps >= MIN_COMPARED
+    if len(data) > 1 and enough and means[row] > floor:  # it cannot exceed the others by more than all its waiting
+        mean, half = mean_interval((data[row] - median_of_others(data, row)).tolist())
+        if mean > floor and half is not None and mean - half > 0:
+            rank = signals.ranks[row]
+            return Finding(
+                kind=FindingKind.INPUT_PIPELINE,
+                rank=rank,
+                cost_percent=percent(mean, signals),
+                cost_seconds=mean,
+                confidence=Confidence.HIGH,
+                summary=f"rank {rank} waits {format_seconds(float(means[row]))} a step for data, the others "
+                f"{format_seconds(float(np.median(np.delete(means, row))))}; all wait for it",
+                evidence=(f"{format_seconds(mean)} ± {format_seconds(half or 0.0)} more, over {signals.steps} steps",),
+                advice=f"look at rank {rank}'s storage, its shard and its loader's cores; {advice}",
+            )
+    if everyone < INPUT_FLOOR * signals.step_seconds:
+        return None
+    return Finding(
+        kind=FindingKind.INPUT_PIPELINE,
+        cost_percent=percent(everyone, signals),
+        cost_seconds=everyone,
+        confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
+        summary=f"every rank waits at least {format_seconds(everyone)} a step for data",
+        evidence=(
+            f"mean wait by rank: {', '.join(format_seconds(float(value)) for value in means[:_MAX_SHOWN_RANKS])}",
+        ),
+        advice=advice,
+    )
+
+
+def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Over 20 collectives or steps: waits of ≥ 2 % of the step, compute time ≥ 3 % above the median of the others with
+    an interval that excludes 0, and with more than two ranks half of the blame. Then whether that can be trusted."""
+    compute, wait, blame = signals.compute, signals.wait, signals.blame
+    assert compute is not None and wait is not None and blame is not None  # noqa: S101 - in `needs`
+    if (refusal := cannot_name(signals)) is not None:
+        return refusal
+    if compute.shape[1] < MIN_SAMPLES:
+        return "too few samples of each rank's compute time"
+    means = compute.mean(axis=1)
+    row, fastest = int(np.argmax(means)), float(compute.min(axis=0).mean())
+    if means[row] - fastest < COMPUTE_EXCESS * fastest:  # then it is even less above the median of the others
+        return None
+    others = median_of_others(compute, row)
+    excess, typical = compute[row] - others, float(np.mean(others))
+    mean, half = mean_interval(excess.tolist())
+    caused = float(blame[row] * wait.mean(axis=1).sum() / (len(compute) - 1))
+    late_data = sum(item.cost_seconds for item in findings if item.rank == signals.ranks[row])
+    steady = mean - _paused(signals, row)  # a pause is a cause of its own
+    cost = min(steady, caused)
+    slow = half is not None and steady >= COMPUTE_EXCESS * typical and steady > half
+    waited_for = cost >= COST_FLOOR * signals.step_seconds and (len(compute) == 2 or blame[row] >= BLAME_FLOOR)
+    if not slow or not waited_for or mean < EXPLAINED_SHARE * late_data:
+        return None
+    if (doubt := _doubt(signals, row, excess)) is not None:
+        return doubt
+    rank, share = signals.ranks[row], format_percent(float(blame[row]), 0)
+    return Finding(
+        kind=FindingKind.STRAGGLER,
+        rank=rank,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.HIGH,
+        summary=f"rank {rank} arrives {format_seconds(mean)} late at the collective ({share} of waits); "
+        f"its compute takes {format_percent(mean / typical, 0)} longer than the others'",
+        evidence=(
+            f"compute time {format_seconds(float(compute[row].mean()))} a step against {format_seconds(typical)} "
+            f"(median of the others): {format_seconds(mean)} ± {format_seconds(half or 0.0)} more, "
+            f"over {signals.steps} steps",
+            *_unsynchronized_evidence(signals, row),
+            *_host_evidence(signals, row, mean),
+        ),
+        advice=f"compare rank {rank}'s device with the others (clocks, temperature, ECC, PCIe width, NUMA binding, "
+        "other processes) and its share of the data; swap it to see whether slowness moves with the device",
+    )
+
+
+def _paused(signals: Signals, row: int) -> float:
+    """What a rank's rare long steps take of each step, where there are enough of them to be called pauses."""
+    pauses = signals.pauses
+    if pauses is None or max(pauses.count) < MIN_PAUSES:
+        return 0.0
+    return pauses.seconds_per_step * pauses.count[row] / max(pauses.count)
+
+
+def _doubt(signals: Signals, row: int, excess: SignalSeries) -> str | None:
+    """Why a rank that is slower in its steps is not called a straggler all the same."""
+    rank, mean = signals.ranks[row], float(excess.mean())
+    quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
+    if min(quarters) < STEADY_SHARE * mean:  # a slow rank is slow in every part of a run
+        parts = ", ".join(format_seconds(max(0.0, quarter)) for quarter in quarters)
+        return f"rank {rank} is slower by itself, but not steadily: {parts} a step from quarter to quarter"
+    if signals.origin is Origin.LAUNCH:
+        unsynchronized = _unsynchronized(signals, row)
+        if unsynchronized is None:
+            return "no window without gradient synchronization was measured to check each rank's compute"
+        if not unsynchronized.slower:
+            return (
+                f"rank {rank} is {format_seconds(mean)} a step slower in training, but not "
+                f"without gradient synchronization "
+                f"({format_seconds(unsynchronized.mine)} against {format_seconds(unsynchronized.others)})"
+            )
+    if signals.other_processes is not None:
+        share_of_others = max(
+            0.0, float(signals.other_processes[row] - np.median(np.delete(signals.other_processes, row)))
+        )
+        if share_of_others * signals.step_seconds > EXPLAINED_SHARE * mean:
+            share = format_percent(share_of_others, 0)
+            return f"other processes took {share} more of rank {rank}'s cores; that can make it slow"
+    return None
+
+
+def _unsynchronized_evidence(signals: Signals, row: int) -> list[str]:
+    unsynchronized = _unsynchronized(signals, row)
+    if unsynchronized is None:
+        return []
+    excess = unsynchronized.mine / unsynchronized.others - 1
+    return [
+        f"without gradient synchronization {format_seconds(unsynchronized.mine)} against "
+        f"{format_seconds(unsynchronized.others)} a step ({'+' if excess > 0 else '−'}{format_percent(abs(excess))})"
+    ]
+
+
+def _host_evidence(signals: Signals, row: int, excess: float) -> list[str]:
+    if signals.host_bound is None:
+        return []
+    host = float(signals.host_bound[row] - np.median(np.delete(signals.host_bound, row)))
+    if host <= EXPLAINED_SHARE * excess:
+        return []
+    where = "with the device waiting for the host" if signals.on_device else "between operators, not in them"
+    return [f"{format_seconds(host)} of it are spent {where}"]
+
+
+def pauses(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Rare long steps, and whether they are garbage collections."""
+    del findings
+    pauses = signals.pauses
+    assert pauses is not None  # noqa: S101 - in `needs`
+    cost, most = pauses.seconds_per_step, max(pauses.count)
+    collection = pauses.collection_seconds_per_step
+    if most < MIN_PAUSES or cost < PAUSE_FLOOR * signals.step_seconds:
+        return None
+    by_collection = collection is not None and collection > EXPLAINED_SHARE * cost
+    cause = "Python's garbage collection" if by_collection else "something other than garbage collection"
+    if collection is None:
+        cause = "a cause that was not recorded"
+    return Finding(
+        kind=FindingKind.PAUSES,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.HIGH if by_collection or most >= CERTAIN_PAUSES else Confidence.MEDIUM,
+        summary=f"rare long steps ({most} of {signals.steps} on the rank with most) cost {format_seconds(cost)} a step "
+        f"on average, from {cause}",
+        evidence=(
+            "long steps by rank: "
+            + ", ".join(f"{rank}: {count}" for rank, count in zip(signals.ranks, pauses.count, strict=True)),
+            *([] if collection is None else [f"garbage collection: {format_seconds(collection)} a step"]),
+        ),
+        advice="call gc.freeze() after set-up and collect at a fixed interval on all ranks together"
+        if by_collection
+        else "look for what runs now and then: checkpoints, logging, evaluation, other processes, periodic jobs",
+    )
+
+
+def load_imbalance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Waiting that is nobody's in particular."""
+    wait, blame = signals.wait, signals.blame
+    assert wait is not None and blame is not None  # noqa: S101 - in `needs`
+    if (refusal := cannot_name(signals)) is not None:
+        return refusal
+    named = [signals.ranks.index(finding.rank) for finding in findings if finding.rank is not None]
+    left = float(wait.mean()) * float(1 - blame[named].sum())  # the slowest of a step minus the mean
+    if any(finding.kind is FindingKind.PAUSES for finding in findings):
+        left -= sum(finding.cost_seconds for finding in findings if finding.kind is FindingKind.PAUSES)
+    top = int(blame.argmax())
+    if left < IMBALANCE_FLOOR * signals.step_seconds or (not named and blame[top] > IMBALANCE_TOP_BLAME):
+        return None
+    return Finding(
+        kind=FindingKind.LOAD_IMBALANCE,
+        cost_percent=percent(left, signals),
+        cost_seconds=left,
+        confidence=Confidence.MEDIUM,
+        summary=f"ranks wait {format_seconds(left)} a step for one another, and take turns at being late",
+        evidence=(
+            "last to arrive, share of waiting: "
+            + ", ".join(
+                f"rank {rank}: {format_percent(float(share), 0)}"
+                for rank, share in zip(signals.ranks, blame, strict=True)
+            ),
+        ),
+        advice="make the work of a step equal: bucket sequences by length, balance experts and shards, "
+        "pad to a fixed shape; on a shared machine, look for other processes",
+    )
+
+
+@dataclass(frozen=True)
+class _Unsynchronized:
+    """A rank's passes without gradient synchronization against the median of the others'. ``slower``: by 3 % and beyond
+    noise."""
+
+    mine: float
+    others: float
+    slower: bool
+
+
+def _unsynchronized(signals: Signals, row: int) -> _Unsynchronized | None:
+    series_by_rank = signals.unsynchronized
+    if series_by_rank is None or any(len(series) < MIN_SAMPLES for series in series_by_rank):
+        return None
+    intervals = [mean_interval(series.tolist()) for series in series_by_rank]
+    mine, half = intervals[row]
+    rest = [interval for index, interval in enumerate(intervals) if index != row]
+    others = float(np.median([mean for mean, _ in rest]))
+    noise = float(np.hypot(half or 0.0, max(width or 0.0 for _, width in rest)))
+    return _Unsynchronized(mine, others, mine - others > noise and mine - others >= COMPUTE_EXCESS * others)

@@ -1,0 +1,184 @@
+"""What the rules of the diagnosis look at, wherever it was measured: the always-on signals, or a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+SignalSeries = NDArray[np.float64]
+"""One value per sample; a sample is a batch of steps (always-on signals) or a step (recordings)."""
+Matrix = NDArray[np.float64]
+"""Rows are ranks, columns samples."""
+
+
+MIN_COMPARED = 20
+"""Steps or collectives below which no share of them is judged: of 20 fair coin flips one side gets 15 or more in 4 % of
+cases, of fewer flips more often."""
+LONG_STEP_FACTOR = 1.5
+"""A step this many times as long as its rank's median is a pause. Chosen: beyond the scatter of ordinary steps, and low
+enough to see an interruption of half a step. Injected pauses of 200 ms every 15 steps are found in 3 of 3 runs
+(docs/tested-on.md)."""
+RARE_SHARE = 0.10
+"""At most this share of steps are pauses; where more are long, long steps are how the rank works, not interruptions."""
+
+
+class Origin(Enum):
+    """Where signals come from."""
+
+    LAUNCH = "always-on signals"
+    TRACE = "recording"
+
+
+@dataclass(frozen=True)
+class LinkProbe:
+    """All-reduces of the gradients with nothing else running: in the buckets that training uses, and in buckets of
+    25 MiB."""
+
+    payload_bytes: int
+    as_bucketed_seconds: float
+    merged_seconds: float
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Rare long steps of each rank: those over 1.5 times its median, where they are at most a tenth of its steps.
+
+    Attributes:
+        count: Of them, per rank; 0 where they are not rare.
+        seconds_per_step: What they exceed the median by, per step, for the rank with most.
+        collection_seconds_per_step: Python's garbage collection, for the rank with most; ``None`` if not measured.
+    """
+
+    count: tuple[int, ...]
+    seconds_per_step: float
+    collection_seconds_per_step: float | None
+
+
+@dataclass(frozen=True)
+class Signals:
+    """Everything that a rule may ask for; ``None`` was not measured, and rules that need it abstain.
+
+    Times are seconds per step.
+
+    Attributes:
+        origin: Signals or recording.
+        ranks: Global ranks, in the order of rows.
+        step_seconds: The group's mean step.
+        steps: Number of steps that the means are over.
+        collectives: How many were compared; ``None`` for the always-on signals, which go by steps.
+        compute: Time that a rank neither waits (for other ranks, for data) nor synchronizes gradients.
+        unsynchronized: Forward and backward of steps without gradient synchronization, measured in separate windows
+            (always-on signals only).
+        data_wait: Waiting for data.
+        wait: Waiting for ranks that arrive later at the gradient synchronization.
+        blame: Share of all waiting for which each rank was the last to arrive; sums to 1, or all 0.
+        transfer: Gradient synchronization that no compute hides, once all have arrived; mean over ranks.
+        exposed_p50, exposed_p95: Quantiles over steps of waiting and transfer together, mean over ranks.
+        overlap: Share of communication under compute.
+        bucket_bytes: Gradient buckets of a step.
+        probe: All-reduces timed with nothing else running.
+        link_bytes_per_second: What the link is rated at.
+        pauses: Rare long steps.
+        other_processes: Share of each rank's cores that other processes used.
+        host_bound: The device idle because the host launches late; on CPU, time between operators.
+        readbacks: Values read back from the device, per step.
+        readback_wait: The host's waiting for them.
+        pageable: Copies from or to memory that is not pinned, outside compute.
+        throttled: Names of the reasons for lowered clocks, per rank.
+        allocation_retries: Of the device's allocator while measuring, summed over ranks.
+        page_faults: Pages read back from disk per step, for the rank with most.
+        on_device: Whether the work runs on a device beside the host.
+        staged: Whether most communication is sends and receives, as between the stages of a pipeline: its ranks hold
+            different work and wait for one another by design.
+        trusted: Whether the recording is good enough to name a rank.
+    """
+
+    origin: Origin
+    ranks: tuple[int, ...]
+    step_seconds: float
+    steps: int
+    collectives: int | None = None
+    compute: Matrix | None = None
+    unsynchronized: tuple[SignalSeries, ...] | None = None
+    data_wait: Matrix | None = None
+    wait: Matrix | None = None
+    blame: SignalSeries | None = None
+    transfer: SignalSeries | None = None
+    exposed_p50: float | None = None
+    exposed_p95: float | None = None
+    overlap: float | None = None
+    bucket_bytes: tuple[int, ...] | None = None
+    probe: LinkProbe | None = None
+    link_bytes_per_second: float | None = None
+    pauses: Pauses | None = None
+    other_processes: SignalSeries | None = None
+    host_bound: SignalSeries | None = None
+    readbacks: float | None = None
+    readback_wait: float | None = None
+    pageable: float | None = None
+    throttled: tuple[tuple[str, ...], ...] | None = None
+    allocation_retries: int | None = None
+    page_faults: float | None = None
+    on_device: bool = True
+    staged: bool = False
+    trusted: bool = True
+
+
+class SignalName(Enum):
+    """A signal that a rule needs; the value says what was not measured where it is missing."""
+
+    COMPUTE = "each rank's compute time per step"
+    WAIT = "waits at collectives, compared over ranks"
+    BLAME = "which rank arrives last"
+    DATA_WAIT = "waits for data"
+    PAUSES = f"at least {MIN_COMPARED} steps, one by one"
+    BUCKET_BYTES = "bucket sizes"
+    PROBE = "all-reduces timed with nothing else running"
+    TRANSFER = "exposed communication"
+    LINK_RATE = "the link's rated bandwidth"
+    EXPOSED_QUANTILES = f"exposed communication of at least {MIN_COMPARED} steps"
+    HOST_BOUND = "when work was handed to the device"
+    READBACKS = "values read back from the device"
+    READBACK_WAIT = "the host's waits for the device"
+    PAGEABLE = "the memory that copies go from and to"
+    THROTTLED = "reasons for lowered clocks"
+
+    def read(self, signals: Signals) -> object | None:
+        """The signal; ``None`` where it was not measured."""
+        return _READERS[self](signals)
+
+
+_READERS: dict[SignalName, Callable[[Signals], object | None]] = {
+    SignalName.COMPUTE: lambda signals: signals.compute,
+    SignalName.WAIT: lambda signals: signals.wait,
+    SignalName.BLAME: lambda signals: signals.blame,
+    SignalName.DATA_WAIT: lambda signals: signals.data_wait,
+    SignalName.PAUSES: lambda signals: signals.pauses,
+    SignalName.BUCKET_BYTES: lambda signals: signals.bucket_bytes,
+    SignalName.PROBE: lambda signals: signals.probe,
+    SignalName.TRANSFER: lambda signals: signals.transfer,
+    SignalName.LINK_RATE: lambda signals: signals.link_bytes_per_second,
+    SignalName.EXPOSED_QUANTILES: lambda signals: None if signals.exposed_p50 is None else signals.exposed_p95,
+    SignalName.HOST_BOUND: lambda signals: signals.host_bound,
+    SignalName.READBACKS: lambda signals: signals.readbacks,
+    SignalName.READBACK_WAIT: lambda signals: signals.readback_wait,
+    SignalName.PAGEABLE: lambda signals: signals.pageable,
+    SignalName.THROTTLED: lambda signals: signals.throttled,
+}
+"""Attributes are named here and not by text, so that the type checker sees a renamed one."""
+
+
+def rare_long_steps(seconds: Matrix, collection_seconds: float | None = None) -> Pauses | None:
+    """Pauses from the steps of each rank (rows); ``None`` for fewer than 20 steps, where nothing is rare."""
+    if seconds.shape[1] < MIN_COMPARED:
+        return None
+    medians = np.median(seconds, axis=1, keepdims=True)
+    long = seconds > LONG_STEP_FACTOR * medians
+    rare = long.mean(axis=1) <= RARE_SHARE
+    counts = np.where(rare, long.sum(axis=1), 0)
+    excess = np.where(long, seconds - medians, 0.0).mean(axis=1) * rare
+    return Pauses(tuple(int(count) for count in counts), float(excess.max()), collection_seconds)

@@ -1,0 +1,200 @@
+"""Health rules for GPUs and their interconnect."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from torchscale.analysis.health.rule import Rule, failed, not_applicable, passed, unknown, warned
+from torchscale.schema.node.check import Check
+from torchscale.schema.node.probe import GpuFacts, NodeFacts
+from torchscale.util.units import format_bytes
+
+HOT_CELSIUS = 85
+"""Data centre GPUs lower their clocks from about 85 to 90 °C; an idle GPU is far below."""
+USED_SHARE = 0.05
+"""The driver itself reserves about 1 % of the memory; more than this is data of another process."""
+
+
+def gpus_present(facts: NodeFacts) -> Check:
+    """Lists the GPUs; different models in one node are a warning."""
+    rule = ("gpus", "GPUs", "GPUs")
+    if facts.driver is None:
+        return unknown(rule, facts.unknown.get("driver"))
+    driver, gpus = facts.driver, facts.driver.gpus
+    if driver.error is not None and not driver.missing:
+        advice = "reboot after a driver update; restart the container; see nvidia-smi and dmesg"
+        return failed(rule, f"the driver does not respond: {driver.error}", "a working NVIDIA driver", advice)
+    if driver.unreadable:
+        advice = "drain the node and reboot; see dmesg for Xid messages"
+        return failed(rule, "; ".join(driver.unreadable), "every GPU responds", advice)
+    if not gpus:
+        return _no_gpus(rule, facts)
+    kinds = Counter(_kind(gpu) for gpu in gpus)
+    seen = ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
+    if len(kinds) > 1:
+        return warned(rule, seen, "one kind", "the slowest GPU limits all ranks; select equal GPUs with launch.devices")
+    return passed(rule, seen)
+
+
+def gpu_ecc(facts: NodeFacts) -> Check:
+    """No uncorrected memory errors."""
+    rule = ("gpu_ecc", "GPUs", "ECC")
+    known = [gpu for gpu in _gpus(facts) if gpu.ecc_enabled is not None]
+    if not known:
+        return not_applicable(rule, "no GPU with ECC")
+    bad = [f"GPU {gpu.index}: {gpu.ecc_uncorrected}" for gpu in known if gpu.ecc_uncorrected]
+    if bad:
+        advice = "drain the node; reset or replace the GPU (nvidia-smi -q -d ECC,ROW_REMAPPER)"
+        return failed(rule, f"uncorrected errors: {', '.join(bad)}", "none", advice)
+    off = [str(gpu.index) for gpu in known if not gpu.ecc_enabled]
+    if off:
+        return warned(
+            rule, f"off on GPU {', '.join(off)}", "on", "memory errors are not detected; enable with nvidia-smi -e 1"
+        )
+    uncounted = [str(gpu.index) for gpu in known if gpu.ecc_uncorrected is None]
+    if uncounted:
+        return not_applicable(rule, f"on, but the driver reports no error count for GPU {', '.join(uncounted)}")
+    return passed(rule, "on, no uncorrected errors")
+
+
+def gpu_throttling(facts: NodeFacts) -> Check:
+    """No clock throttling caused by temperature or power."""
+    rule = ("gpu_throttling", "GPUs", "throttling")
+    known = [gpu for gpu in _gpus(facts) if gpu.throttle_reasons is not None]
+    if not known:
+        return _nothing(rule, facts)
+    slow = [f"GPU {gpu.index}: {', '.join(gpu.throttle_reasons)}" for gpu in known if gpu.throttle_reasons]
+    if slow:
+        return warned(rule, "; ".join(slow), "none", "check cooling and power: nvidia-smi -q -d PERFORMANCE")
+    return passed(rule, "none")
+
+
+def gpu_temperature(facts: NodeFacts) -> Check:
+    """No GPU is hot before a measurement starts."""
+    rule = ("gpu_temperature", "GPUs", "temperature")
+    known = [(gpu.index, gpu.temperature_celsius) for gpu in _gpus(facts) if gpu.temperature_celsius is not None]
+    if not known:
+        return _nothing(rule, facts)
+    hot = [f"GPU {index}: {degrees} °C" for index, degrees in known if degrees > HOT_CELSIUS]
+    if hot:
+        return warned(rule, ", ".join(hot), f"at most {HOT_CELSIUS} °C", "check cooling; wait until it is idle")
+    return passed(rule, f"at most {max(degrees for _, degrees in known)} °C")
+
+
+def gpu_idle(facts: NodeFacts) -> Check:
+    """No other processes use the GPUs."""
+    rule = ("gpu_idle", "GPUs", "other processes")
+    gpus = [gpu for gpu in _gpus(facts) if gpu.foreign_processes is not None or gpu.memory_used_bytes is not None]
+    if not gpus:
+        return _nothing(rule, facts)
+    in_use = [f"GPU {gpu.index}: {', '.join(gpu.foreign_processes)}" for gpu in gpus if gpu.foreign_processes]
+    in_use += [_used(gpu) for gpu in gpus if not gpu.foreign_processes and _is_used(gpu)]
+    if in_use:
+        return warned(
+            rule, "; ".join(in_use), "none", "their load distorts every measurement; wait, or select other GPUs"
+        )
+    silent = [str(gpu.index) for gpu in _gpus(facts) if gpu.foreign_processes is None]
+    if silent:
+        return not_applicable(rule, f"the driver lists no processes for GPU {', '.join(silent)}")
+    return passed(rule, "none")
+
+
+def gpu_pcie(facts: NodeFacts) -> Check:
+    """Every GPU uses all its PCIe lanes. The PCIe generation is not checked: GPUs lower it when idle."""
+    rule = ("gpu_pcie", "interconnect", "PCIe width")
+    known = [gpu for gpu in _gpus(facts) if gpu.pcie_width is not None and gpu.pcie_width_max is not None]
+    if not known:
+        return _nothing(rule, facts)
+    narrow = [
+        f"GPU {gpu.index}: x{gpu.pcie_width} of x{gpu.pcie_width_max}"
+        for gpu in known
+        if (gpu.pcie_width or 0) < (gpu.pcie_width_max or 0)
+    ]
+    if narrow:
+        return warned(rule, ", ".join(narrow), "full width", "reseat the card or riser; check the slot: lspci -vv")
+    return passed(rule, ", ".join(sorted({f"x{gpu.pcie_width}" for gpu in known})))
+
+
+def gpu_links(facts: NodeFacts) -> Check:
+    """GPUs can access each other's memory directly (P2P), over NVLink where present."""
+    rule = ("gpu_links", "interconnect", "P2P and NVLink")
+    driver = facts.driver
+    if driver is None or len(driver.gpus) < 2:
+        return not_applicable(rule, "fewer than two GPUs")
+    links = [gpu.nvlinks_active for gpu in driver.gpus]
+    paths = Counter(pair.path for pair in driver.pairs if pair.path)
+    nearest = ", ".join(f"{count} pair{'s' * (count > 1)} by {path}" for path, count in paths.items())
+    counts = ", ".join("none reported" if count is None else str(count) for count in links)
+    nvlink = f"NVLinks per GPU: {counts}" if any(links) else "no NVLink"
+    seen = "; ".join(part for part in (nvlink, nearest) if part)
+    blocked = [f"{pair.first}-{pair.second}" for pair in driver.pairs if pair.p2p is False]
+    if blocked:
+        advice = "check nvidia-smi topo -p2p r, the IOMMU, ACS and virtualisation settings"
+        return warned(rule, f"no P2P between {', '.join(blocked[:8])}; {seen}", "P2P between all pairs", advice)
+    if any(links) and len(set(links)) > 1:
+        return warned(rule, seen, "the same number of links on every GPU", "check nvidia-smi nvlink --status")
+    if not driver.pairs or any(pair.p2p is None for pair in driver.pairs):
+        return not_applicable(rule, f"P2P not reported by the driver; {seen}")
+    return passed(rule, seen)
+
+
+def rdma_devices(facts: NodeFacts) -> Check:
+    """InfiniBand and RoCE ports are active; needed for multi-node training."""
+    rule = ("rdma", "interconnect", "InfiniBand / RoCE")
+    if facts.host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    ports = facts.host.rdma_ports
+    if not ports:
+        return not_applicable(rule, "no device")
+    seen = ", ".join(f"{port.device}/{port.port} {port.link_layer} {port.state}, {port.rate}" for port in ports)
+    down = [f"{port.device}/{port.port}" for port in ports if port.state != "ACTIVE"]
+    if down:
+        return warned(rule, f"{', '.join(down)} not active; {seen}", "all ports ACTIVE", "check cables and ibstat")
+    return passed(rule, seen)
+
+
+GPU_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
+    gpus_present,
+    gpu_ecc,
+    gpu_throttling,
+    gpu_temperature,
+    gpu_idle,
+    gpu_pcie,
+    gpu_links,
+    rdma_devices,
+)
+
+
+def _gpus(facts: NodeFacts) -> tuple[GpuFacts, ...]:
+    return facts.driver.gpus if facts.driver is not None else ()
+
+
+def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
+    """A missing driver is correct on a node without GPUs, and a warning if GPUs are on the PCI bus."""
+    error = facts.driver.error if facts.driver is not None else None
+    seen = f"none ({error})" if error else "none"
+    on_bus = facts.host.nvidia_devices if facts.host is not None else None
+    if not on_bus:
+        return not_applicable(rule, seen)
+    advice = (
+        "install or load the NVIDIA driver; in containers use --gpus all, with Slurm --gres=gpu; ignore on CPU-only "
+        "jobs"
+    )
+    return warned(rule, f"{seen}, but {on_bus} on the PCI bus", "a driver that makes them available", advice)
+
+
+def _nothing(rule: Rule, facts: NodeFacts) -> Check:
+    return not_applicable(rule, "not reported by the driver" if _gpus(facts) else "no GPU")
+
+
+def _kind(gpu: GpuFacts) -> str:
+    return gpu.name if gpu.memory_bytes is None else f"{gpu.name} ({format_bytes(gpu.memory_bytes)})"
+
+
+def _is_used(gpu: GpuFacts) -> bool:
+    return bool(gpu.memory_bytes) and (gpu.memory_used_bytes or 0) > USED_SHARE * (gpu.memory_bytes or 0)
+
+
+def _used(gpu: GpuFacts) -> str:
+    return f"GPU {gpu.index}: {format_bytes(gpu.memory_used_bytes or 0)} in use"

@@ -1,0 +1,156 @@
+"""Health rules for the host, its limits, the disk and tools."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+
+from torchscale.analysis.health.rule import failed, not_applicable, passed, unknown, warned
+from torchscale.schema.node.check import Check
+from torchscale.schema.node.probe import NodeFacts
+from torchscale.util.units import format_bytes
+
+GIB = 2**30
+MIN_SHM_BYTES = GIB
+"""NCCL's shared-memory transport takes tens of MB per pair of ranks, loader workers a batch each in flight; Docker's
+default of 64 MiB is too small for either."""
+MIN_OPEN_FILES = 4096
+"""The soft limit of 1024 on many systems is reached by 8 ranks with loader workers, each with pipes and sockets."""
+MIN_FREE_BYTES = GIB
+"""The records and step logs of a sweep need less than this; without it a run may fail half-way."""
+COMFORTABLE_FREE_BYTES = 10 * GIB
+"""A trace of 8 ranks takes hundreds of MB; this holds a sweep with profiles."""
+SLOW_WRITE = 50 * 2**20
+"""Bytes per second. A local disk writes above 100 MB/s; below this, step logs and traces delay the ranks."""
+UNLIMITED = -1
+"""The kernel's RLIM_INFINITY as Python reports it."""
+
+
+def processor(facts: NodeFacts) -> Check:
+    """Reports cores, memory and NUMA nodes; never fails."""
+    rule = ("processor", "host", "cores and memory")
+    host = facts.host
+    if host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    parts = [f"{host.cores} usable CPUs"]
+    parts += [f"{format_bytes(host.memory_bytes)} memory"] if host.memory_bytes else []
+    parts += [f"{host.numa_nodes} NUMA node{'s' * (host.numa_nodes > 1)}"] if host.numa_nodes else []
+    return passed(rule, ", ".join(parts))
+
+
+def shared_memory(facts: NodeFacts) -> Check:
+    """/dev/shm is large enough for NCCL's and data loaders' buffers."""
+    rule = ("shared_memory", "host", "/dev/shm")
+    if facts.host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    size = facts.host.shm_bytes
+    if size is None:
+        return warned(rule, "missing", "at least 1 GiB", "mount a tmpfs at /dev/shm")
+    if size < MIN_SHM_BYTES:
+        return warned(rule, format_bytes(size), "at least 1 GiB", "containers: --shm-size=8g or --ipc=host")
+    return passed(rule, format_bytes(size))
+
+
+def open_files(facts: NodeFacts) -> Check:
+    """Enough file descriptors for many ranks and loaders."""
+    rule = ("open_files", "host", "ulimit -n (open files)")
+    if facts.host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    limit = facts.host.open_files_limit
+    if limit is None:
+        return unknown(rule, None)
+    if limit == UNLIMITED or limit >= MIN_OPEN_FILES:
+        return passed(rule, "unlimited" if limit == UNLIMITED else f"{limit:,}")
+    return warned(rule, f"{limit:,}", f"at least {MIN_OPEN_FILES:,}", "ulimit -n 65536, or limits.conf")
+
+
+def locked_memory(facts: NodeFacts) -> Check:
+    """Unlimited locked memory, which RDMA needs to register buffers."""
+    rule = ("locked_memory", "host", "ulimit -l (locked memory)")
+    if facts.host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    limit = facts.host.memory_lock_limit
+    if limit is None:
+        return unknown(rule, None)
+    seen = "unlimited" if limit == UNLIMITED else format_bytes(limit)
+    if not facts.host.rdma_ports:
+        return not_applicable(rule, f"{seen}; only relevant for InfiniBand or RoCE")
+    if limit == UNLIMITED:
+        return passed(rule, seen)
+    return warned(rule, seen, "unlimited", "ulimit -l unlimited, or limits.conf; containers: --ulimit memlock=-1")
+
+
+def hostname(facts: NodeFacts) -> Check:
+    """The host name resolves to an address that other nodes can reach."""
+    rule = ("hostname", "host", "host name")
+    host = facts.host
+    if host is None:
+        return unknown(rule, facts.unknown.get("host"))
+    advice = (
+        "no problem on one node; for several nodes, make the name resolve to an address the others can reach "
+        "(/etc/hosts, DNS)"
+    )
+    if not host.addresses:
+        return warned(rule, f"{host.hostname} does not resolve", "a network address", advice)
+    seen = f"{host.hostname} resolves to {', '.join(host.addresses)}"
+    if all(_is_loopback(address) for address in host.addresses):
+        return warned(rule, f"{seen} (loopback)", "a network address", advice)
+    return passed(rule, seen)
+
+
+def disk(facts: NodeFacts) -> Check:
+    """The output directory has enough space and write bandwidth."""
+    rule = ("disk", "storage", "output directory")
+    output = facts.disk
+    if output is None:
+        return unknown(rule, facts.unknown.get("disk"))
+    if output.error is not None:
+        return failed(rule, f"{output.path}: {output.error}", "a writable directory", "choose another --output-dir")
+    free, speed = output.free_bytes, output.write_bytes_per_second
+    if free is None:
+        return unknown(rule, None)
+    seen = f"{output.path}: {format_bytes(free)} free"
+    seen += "" if speed is None else f", writes {format_bytes(speed)}/s"
+    if free < MIN_FREE_BYTES:
+        return failed(rule, seen, "at least 1 GiB free", "free space or choose another --output-dir")
+    if free < COMFORTABLE_FREE_BYTES:
+        return warned(rule, seen, "at least 10 GiB free", "step logs and traces may fill the disk")
+    if speed is not None and speed < SLOW_WRITE:
+        return warned(rule, seen, "at least 50 MiB/s", "slow or shared disk: write results to a local one")
+    return passed(rule, seen)
+
+
+def nsys(facts: NodeFacts) -> Check:
+    """Nsight Systems is installed, including the exporter."""
+    rule = ("nsys", "tools", "Nsight Systems")
+    profiler = facts.nsys
+    if profiler is None:
+        return unknown(rule, facts.unknown.get("nsys"))
+    has_gpu = facts.driver is not None and bool(facts.driver.gpus)
+    if profiler.path is None:
+        if not has_gpu:
+            return not_applicable(rule, "not installed; only needed for CUDA")
+        return warned(rule, "not installed", "nsys on PATH", "install nsight-systems to use it for profiles")
+    seen = f"{profiler.version or 'unknown version'} at {profiler.path}"
+    if profiler.can_export is False:
+        advice = "the host part (QdstrmImporter) is missing: install the full nsight-systems package"
+        return warned(rule, f"{seen}; it can record but not export", "a complete installation", advice)
+    return passed(rule, seen + ("" if profiler.can_export else "; whether it can export is unknown"))
+
+
+HOST_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
+    processor,
+    shared_memory,
+    open_files,
+    locked_memory,
+    hostname,
+    disk,
+    nsys,
+)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,194 @@
+"""Whether the node is fit for training: rules from facts to checks; a rule without facts reports them as missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torchscale.analysis.health.gpu import GPU_RULES
+from torchscale.analysis.health.host import HOST_RULES
+from torchscale.analysis.health.rule import failed, not_applicable, passed, unknown, warned
+from torchscale.schema.node.check import Check, Status, Validation
+from torchscale.schema.node.probe import NodeFacts
+
+OLDEST_PYTHON = (3, 10)
+"""As requires-python in pyproject.toml."""
+OLDEST_TORCH = (2, 6)
+"""fully_shard (FSDP2) became public in this release."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """Devices and tools that the caller requires; without them the node is not fit."""
+
+    cuda: bool = False
+    gpus: int = 0
+    nccl: bool = False
+    nsys: bool = False
+
+
+def validate_facts(facts: NodeFacts, requirements: Requirements) -> Validation:
+    """Runs every rule; the result holds all checks and the verdict."""
+    checks = [rule(facts) for rule in (*_SOFTWARE_RULES, *GPU_RULES, *HOST_RULES, collective)]
+    checks += _required(facts, requirements)
+    order = list(dict.fromkeys(check.group for check in checks))
+    checks.sort(key=lambda check: order.index(check.group))
+    fit = all(check.status is not Status.FAIL for check in checks)
+    return Validation(fit=fit, verdict=_verdict(facts, checks), checks=tuple(checks), facts=facts)
+
+
+def lacks_required_device(validation: Validation) -> bool:
+    """Whether a required device or tool is missing on this machine."""
+    return any(check.id.startswith("require_") and check.status is Status.FAIL for check in validation.checks)
+
+
+def python_version(facts: NodeFacts) -> Check:
+    """The Python version is supported."""
+    rule = ("python", "software", "Python")
+    if facts.software is None:
+        return unknown(rule, facts.unknown.get("software"))
+    if version_numbers(facts.software.python) < OLDEST_PYTHON:
+        return failed(rule, facts.software.python, "3.10 or newer", "use a newer Python")
+    return passed(rule, facts.software.python)
+
+
+def torch_version(facts: NodeFacts) -> Check:
+    """PyTorch can be imported, and its version is supported."""
+    rule = ("torch", "software", "PyTorch")
+    software = facts.software
+    if software is None:
+        return unknown(rule, facts.unknown.get("software"))
+    if software.torch is None:
+        seen = f"cannot be imported: {software.torch_error}"
+        return failed(rule, seen, "a working import", "reinstall torch; see the message for the library at fault")
+    if version_numbers(software.torch) < OLDEST_TORCH:
+        return failed(rule, software.torch, "2.6 or newer", "pip install --upgrade torch")
+    return passed(rule, software.torch)
+
+
+def cuda_runtime(facts: NodeFacts) -> Check:
+    """The driver supports the CUDA version of PyTorch."""
+    rule = ("cuda_runtime", "software", "CUDA runtime")
+    software, driver = facts.software, facts.driver
+    if software is None or driver is None:
+        return unknown(rule, facts.unknown.get("driver" if driver is None else "software"))
+    if not driver.gpus or software.torch is None:
+        no_gpu = f"no GPU ({driver.error})" if driver.error else "no GPU"
+        return not_applicable(rule, no_gpu if software.torch is not None else "PyTorch cannot be imported")
+    if software.cuda_built is None:
+        return failed(
+            rule,
+            f"PyTorch {software.torch} was built without CUDA, but the node has {len(driver.gpus)} GPUs",
+            "a CUDA build of PyTorch",
+            "install torch from the index for your CUDA version (pytorch.org, Get Started)",
+        )
+    seen = f"PyTorch's CUDA {software.cuda_built}, driver {driver.version} supports up to {driver.cuda_version}"
+    if not software.cuda_available:
+        advice = "check CUDA_VISIBLE_DEVICES, the driver's version and /dev/nvidia* permissions"
+        return failed(rule, f"{seen}; torch.cuda.is_available() is false", "a usable CUDA device", advice)
+    if driver.cuda_version is None:
+        return passed(rule, seen)
+    built, supported = version_numbers(software.cuda_built), version_numbers(driver.cuda_version)
+    if built[:1] > supported[:1]:
+        return failed(rule, seen, "a driver at least as new as the runtime", "update the NVIDIA driver")
+    if built > supported:
+        advice = "works through CUDA minor-version compatibility; update the driver to be safe"
+        return warned(rule, seen, "a driver at least as new as the runtime", advice)
+    return passed(rule, seen)
+
+
+def nccl_version(facts: NodeFacts) -> Check:
+    """NCCL is available if there are CUDA devices."""
+    rule = ("nccl", "software", "NCCL")
+    software = facts.software
+    if software is None or not software.cuda_available:
+        return not_applicable(rule, "no CUDA device: gloo is used")
+    if software.nccl is None:
+        return failed(rule, "PyTorch was built without NCCL", "NCCL", "install a CUDA build of PyTorch for Linux")
+    return passed(rule, software.nccl)
+
+
+def collective(facts: NodeFacts) -> Check:
+    """A two-rank all-reduce gives the correct sum in every element."""
+    rule = ("collective", "collective", "two-rank all-reduce")
+    allreduce = facts.collective
+    if allreduce is None:
+        return unknown(rule, facts.unknown.get("collective", "not run"))
+    if facts.software is not None and facts.software.torch is None:
+        return not_applicable(rule, "not run: PyTorch cannot be imported")
+    if allreduce.error is not None:
+        advice = (
+            "run with NCCL_DEBUG=INFO" if allreduce.backend == "nccl" else "check the loopback interface and firewall"
+        )
+        return failed(rule, f"{allreduce.backend}: {allreduce.error}", "a sum over two ranks", advice)
+    if allreduce.wrong_elements:
+        compared = allreduce.elements * allreduce.world_size
+        seen = f"{allreduce.backend}: {allreduce.wrong_elements:,} of {compared:,} elements wrong"
+        advice = "do not train on this node; check GPU memory (ECC), links and NCCL's version"
+        return failed(rule, seen, "every element exact", advice)
+    timing = "" if allreduce.seconds is None else f", 1 MiB in {allreduce.seconds * 1e3:.2f} ms"
+    return passed(rule, f"{allreduce.backend}: {allreduce.elements:,} elements per rank exact{timing}")
+
+
+_SOFTWARE_RULES: tuple[Callable[[NodeFacts], Check], ...] = (python_version, torch_version, cuda_runtime, nccl_version)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """``2.13.0+cpu`` → ``(2, 13, 0)``."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _required(facts: NodeFacts, requirements: Requirements) -> list[Check]:
+    checks = []
+    software = facts.software
+    usable = software is not None and bool(software.cuda_available)
+    if requirements.cuda or requirements.gpus:
+        rule = ("require_cuda", "required", "CUDA")
+        why = facts.driver.error if facts.driver is not None and facts.driver.error else "PyTorch sees no CUDA device"
+        checks.append(
+            passed(rule, "usable") if usable else failed(rule, why, "a usable CUDA device", "see the checks above")
+        )
+    if requirements.gpus:
+        rule = ("require_gpus", "required", "GPUs")
+        expected = f"at least {requirements.gpus}"
+        devices = software.cuda_devices if software is not None else None
+        enough = devices is not None and devices >= requirements.gpus
+        seen = "unknown" if devices is None else f"{devices} available to PyTorch"
+        advice = "check nvidia-smi -L and CUDA_VISIBLE_DEVICES"
+        checks.append(passed(rule, seen) if enough else failed(rule, seen, expected, advice))
+    if requirements.nccl:
+        rule = ("require_nccl", "required", "NCCL")
+        version = software.nccl if software is not None else None
+        advice = "install a CUDA build of PyTorch for Linux, on a machine with a GPU"
+        checks.append(passed(rule, version) if version else failed(rule, "not usable", "NCCL and a GPU", advice))
+    if requirements.nsys:
+        checks.append(_required_nsys(facts))
+    return checks
+
+
+def _required_nsys(facts: NodeFacts) -> Check:
+    """A recorder without its exporter does not meet the requirement."""
+    rule = ("require_nsys", "required", "Nsight Systems")
+    profiler = facts.nsys
+    if profiler is not None and profiler.path is not None and profiler.can_export is not False:
+        return passed(rule, profiler.path)
+    seen = "cannot export" if profiler is not None and profiler.path is not None else "not found"
+    return failed(rule, seen, "nsys on PATH, complete", "install the full nsight-systems package")
+
+
+def _verdict(facts: NodeFacts, checks: list[Check]) -> str:
+    failures = [check.title for check in checks if check.status is Status.FAIL]
+    warnings = [check.title for check in checks if check.status is Status.WARN]
+    more = f" {len(warnings)} warning{'s' * (len(warnings) > 1)}: {', '.join(warnings)}." if warnings else ""
+    if failures:
+        return f"Not fit: {', '.join(failures)} failed.{more}"
+    software, driver = facts.software, facts.driver
+    devices = software.cuda_devices if software is not None else None
+    if devices:
+        hidden = f" of {len(driver.gpus)}" if driver is not None and len(driver.gpus) > devices else ""
+        return f"Fit for training on {devices}{hidden} GPU{'s' * (devices != 1 or bool(hidden))}.{more}"
+    if driver is None or devices is None:
+        return f"Fit for CPU benchmarking; GPU presence is unknown.{more}"
+    return f"Fit for CPU benchmarking: no CUDA GPU found.{more}"

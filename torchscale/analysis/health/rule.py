@@ -1,0 +1,39 @@
+"""The outcomes of a rule, as checks."""
+
+from __future__ import annotations
+
+from torchscale.schema.node.check import Check, Status
+
+Rule = tuple[str, str, str]
+"""A check's id, group and title."""
+
+
+def passed(rule: Rule, seen: str) -> Check:
+    """A check that holds, with the value seen."""
+    return _check(rule, Status.PASS, seen)
+
+
+def warned(rule: Rule, seen: str, expected: str, advice: str) -> Check:
+    """Training works, but may be slow or unreliable."""
+    return _check(rule, Status.WARN, seen, expected, advice)
+
+
+def failed(rule: Rule, seen: str, expected: str, advice: str) -> Check:
+    """Training fails, or its results cannot be trusted."""
+    return _check(rule, Status.FAIL, seen, expected, advice)
+
+
+def not_applicable(rule: Rule, seen: str) -> Check:
+    """The rule does not apply to this node."""
+    return _check(rule, Status.NOT_APPLICABLE, seen)
+
+
+def unknown(rule: Rule, reason: str | None) -> Check:
+    """The facts for the rule are missing; ``reason`` says why."""
+    advice = "run the probe to see its output: python -m torchscale.worker.probe"
+    return _check(rule, Status.WARN, f"could not be checked: {reason or 'not reported'}", "", advice)
+
+
+def _check(rule: Rule, status: Status, seen: str, expected: str = "", advice: str = "") -> Check:
+    identity, group, title = rule
+    return Check(id=identity, group=group, title=title, status=status, seen=seen, expected=expected, advice=advice)

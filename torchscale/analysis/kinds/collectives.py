@@ -1,0 +1,73 @@
+"""Summaries of collectives cells."""
+
+from __future__ import annotations
+
+from torchscale.analysis.machine.collectives import collective_figures, rank_zero
+from torchscale.analysis.machine.link_verdict import LinkTopology, judge_link
+from torchscale.analysis.summary.facts import cell_facts
+from torchscale.analysis.summary.machine import CollectivesSummary
+from torchscale.analysis.summary.outcome import cell_outcome
+from torchscale.config.choices import Metric
+from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, CollectivesResult, NcclLog
+from torchscale.schema.cells.kinds import as_kind
+from torchscale.schema.launch.record import LaunchRecord, payload
+from torchscale.schema.run.content import CellRun, Run
+from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.state import State
+
+
+def summarize(cell_run: CellRun, cell: CollectivesCell, repeats: int | None, run: Run | None) -> CollectivesSummary:
+    """Curves and a verdict on the link. The launch that logs NCCL's choices, and what the config declares of the link,
+    are looked for in ``run``; without it there is no verdict."""
+    results = [payload(record, CollectivesResult) for record in cell_run.launches]
+    state, reason = cell_outcome(cell_run, None)
+    facts = cell_facts(cell_run, state, lambda record: _launch_values(cell, record))
+    rank = rank_zero(results)
+    if state is not State.OK or rank is None:
+        return CollectivesSummary(cell, state, reason, len(results), facts=facts)
+    figures, log = collective_figures(cell, results), results[0].nccl_log
+    verdict = None if run is None else judge_link(cell, figures, _machine(run, cell, rank, log))
+    return CollectivesSummary(cell, state, reason, len(results), figures, verdict, log, rank, facts)
+
+
+def without_figures(cell_run: CellRun, cell: CollectivesCell, reason: str) -> CollectivesSummary:
+    """The state and reason of a sweep whose records are not usable."""
+    return CollectivesSummary(cell, State.INVALID, reason, len(cell_run.launches))
+
+
+def numbers(summary: CollectivesSummary) -> tuple[object, ...]:
+    """Curves, fits and pairs, to be checked for values that no measurement has."""
+    return (summary.figures,)
+
+
+def flag_names(summary: CollectivesSummary) -> tuple[str, ...]:
+    """Collectives have no flags."""
+    return ()
+
+
+def _launch_values(cell: CollectivesCell, record: LaunchRecord) -> dict[MetricKey, float | None]:
+    """Peak bus bandwidth of each operation and dtype; none of a cell that only logs NCCL's choices."""
+    if cell.logs_choices:
+        return {}
+    curves = collective_figures(cell, [payload(record, CollectivesResult)]).curves
+    return {
+        MetricKey(metric=Metric.BUSBW, operation=curve.operation, dtype=curve.dtype): curve.peak.busbw
+        for curve in curves
+    }
+
+
+def _machine(run: Run, cell: CollectivesCell, rank: CollectivesRank, log: NcclLog | None) -> LinkTopology:
+    experiment = run.experiment
+    return LinkTopology(experiment.config.hardware, rank, log, _logged_choices(run, cell), experiment.environment.env)
+
+
+def _logged_choices(run: Run, cell: CollectivesCell) -> NcclLog | None:
+    """What NCCL logged of its choices in the cell that does nothing else."""
+    wanted = (cell.world_size, cell.algorithm, cell.protocol)
+    for other in run.cells:
+        candidate = as_kind(other.planned.cell, CollectivesCell)
+        if candidate is None or not candidate.logs_choices or not other.launches:
+            continue
+        if (candidate.world_size, candidate.algorithm, candidate.protocol) == wanted:
+            return payload(other.launches[0], CollectivesResult).nccl_log
+    return None

@@ -1,0 +1,53 @@
+"""Summaries of hardware cells."""
+
+from __future__ import annotations
+
+import statistics
+
+from torchscale.analysis.machine.hardware import hardware_figures
+from torchscale.analysis.summary.facts import cell_facts
+from torchscale.analysis.summary.machine import HardwareSummary
+from torchscale.analysis.summary.outcome import cell_outcome
+from torchscale.config.choices import Metric
+from torchscale.schema.cells.hardware import HardwareCell, HardwareResult
+from torchscale.schema.launch.record import LaunchRecord, payload
+from torchscale.schema.run.content import CellRun, Run
+from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.state import State
+
+
+def summarize(cell_run: CellRun, cell: HardwareCell, repeats: int | None, run: Run | None) -> HardwareSummary:
+    """Peak rates where every launch is ``ok``."""
+    results = [payload(record, HardwareResult) for record in cell_run.launches]
+    state, reason = cell_outcome(cell_run, None)
+    figures = hardware_figures(results) if state is State.OK else None
+    facts = cell_facts(cell_run, state, _launch_values)
+    return HardwareSummary(cell, state, reason, len(results), figures, facts)
+
+
+def without_figures(cell_run: CellRun, cell: HardwareCell, reason: str) -> HardwareSummary:
+    """The state and reason of a cell whose records are not usable."""
+    return HardwareSummary(cell, State.INVALID, reason, len(cell_run.launches))
+
+
+def numbers(summary: HardwareSummary) -> tuple[object, ...]:
+    """Peak rates and copies, to be checked for values that no measurement has."""
+    return (summary.figures,)
+
+
+def flag_names(summary: HardwareSummary) -> tuple[str, ...]:
+    """Hardware cells have no flags."""
+    return ()
+
+
+def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:
+    """Peak of each dtype's products, and the mean rate of each kind of copy."""
+    figures = hardware_figures([payload(record, HardwareResult)])
+    values: dict[MetricKey, float | None] = {
+        MetricKey(metric=Metric.COMPUTE, dtype=rates.dtype): rates.peak for rates in figures.matmuls
+    }
+    copies: dict[MetricKey, list[float]] = {}
+    for copy in figures.copies:
+        key = MetricKey(metric=Metric.COPY, copy_kind=copy.kind, pinned=copy.pinned)
+        copies.setdefault(key, []).append(copy.bytes_per_second)
+    return {**values, **{key: statistics.fmean(rates) for key, rates in copies.items()}}

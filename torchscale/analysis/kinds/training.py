@@ -1,0 +1,77 @@
+"""Summaries of training cells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torchscale.analysis.summary.facts import cell_facts
+from torchscale.analysis.summary.outcome import cell_outcome
+from torchscale.analysis.training.flags import launch_flags
+from torchscale.analysis.training.summary import TrainingSummary, diagnose_launches, training_figures
+from torchscale.analysis.training.telemetry import joules
+from torchscale.analysis.training.throughput import samples_per_second
+from torchscale.config.choices import Metric
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.record import LaunchRecord, payload
+from torchscale.schema.launch.training import TrainingResult
+from torchscale.schema.run.content import CellRun, Run
+from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.state import State
+
+
+def summarize(
+    cell_run: CellRun, cell: TrainingCell, repeats: int | None = None, run: Run | None = None
+) -> TrainingSummary:
+    """The cell's state, and its figures if every launch is ``ok`` and, where given, all ``repeats`` are there.
+
+    Efficiency, decomposition and the roofline need other cells of the run:
+    :func:`~torchscale.analysis.summary.run.assemble` adds them.
+    """
+    launches = cell_run.launches
+    results = [payload(record, TrainingResult) for record in launches]
+    state, reason = cell_outcome(cell_run, repeats)
+    if state is State.OK and any(len(result.ranks) != cell.world_size or result.steps is None for result in results):
+        state, reason = State.INCOMPLETE, "a record lacks the steps of some ranks"
+    summary = TrainingSummary(
+        cell,
+        state,
+        reason,
+        len(launches),
+        facts=cell_facts(cell_run, state, _launch_values),
+        counted=next((rank.flops for result in results for rank in result.ranks if rank.flops is not None), None),
+        profile=cell_run.profile,
+    )
+    if state is not State.OK:
+        return summary
+    flags = sorted({flag for record in launches for flag in launch_flags(record, cell.measurement)})
+    figures, diagnosis = training_figures(cell, launches), diagnose_launches(cell, results)
+    return replace(summary, figures=figures, flags=tuple(flags), diagnosis=diagnosis)
+
+
+def without_figures(cell_run: CellRun, cell: TrainingCell, reason: str) -> TrainingSummary:
+    """Only what its profile showed."""
+    return TrainingSummary(cell, State.INVALID, reason, len(cell_run.launches), profile=cell_run.profile)
+
+
+def numbers(summary: TrainingSummary) -> tuple[object, ...]:
+    """Figures and findings, to be checked for values that no measurement has."""
+    return summary.figures, summary.diagnosis
+
+
+def flag_names(summary: TrainingSummary) -> tuple[str, ...]:
+    """Warnings about the measurement, such as ``noisy``."""
+    return tuple(flag.value for flag in summary.flags)
+
+
+def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:
+    """Throughput, p95 of the step, memory of the fullest rank, samples per joule."""
+    result = payload(record, TrainingResult)
+    peaks = [peak for rank in result.ranks if (peak := rank.memory.peak_bytes) is not None]
+    energy, steps = joules(record.telemetry), result.measured_steps
+    samples = steps * sum(rank.samples_per_step for rank in result.ranks)
+    return {
+        MetricKey(metric=Metric.THROUGHPUT): samples_per_second(result),
+        MetricKey(metric=Metric.STEP_P95): None if result.steps is None else result.steps.seconds.p95,
+        MetricKey(metric=Metric.MEMORY): max(peaks, default=None),
+        MetricKey(metric=Metric.ENERGY): None if not energy else samples / energy,
+    }

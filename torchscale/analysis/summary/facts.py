@@ -1,0 +1,120 @@
+"""What a report and a comparison need of a cell's records beside its figures, so that the records can be let go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchscale.config.choices import DeviceKind
+from torchscale.schema.cells.kinds import of_kind
+from torchscale.schema.launch.rank import DataUse
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.training import TrainingResult
+from torchscale.schema.node.environment import RankIdentity
+from torchscale.schema.run.content import CellRun
+from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.run.result_set import LARGEST, SMALLEST, LaunchFigures
+from torchscale.schema.state import State
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine as its ranks saw it."""
+
+    hostname: str
+    devices: tuple[str, ...]
+    torch: str
+    cuda: str | None
+    nccl: str | None
+    driver: str | None
+    python: str
+    threads: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CellFacts:
+    """Of all launches of a cell that left a record.
+
+    Attributes:
+        device_kind: Of the ranks; ``None`` where none left a record.
+        devices, torch, torchscale: Names and versions, as ranks said; sorted.
+        nodes: Machines, by name.
+        grouped: Whether any launch ran in processes that others had used.
+        data: Which files batches came from, in the first launch that read any.
+        unsynchronized_wall_seconds: What the windows without synchronization took, of each launch that had them.
+        started_at: Of the first launch.
+        launches: What is compared, of each launch; empty unless the cell is ``ok``.
+    """
+
+    device_kind: DeviceKind | None = None
+    devices: tuple[str, ...] = ()
+    torch: tuple[str, ...] = ()
+    torchscale: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    grouped: bool = False
+    data: DataUse | None = None
+    unsynchronized_wall_seconds: tuple[float, ...] = ()
+    started_at: str = ""
+    launches: tuple[LaunchFigures, ...] = ()
+
+
+NO_FACTS = CellFacts()
+"""Of a cell without records."""
+
+
+LaunchValues = Callable[[LaunchRecord], Mapping[MetricKey, float | None]]
+"""What one launch measured, by the keys of a comparison; ``None`` was not measured."""
+
+
+def cell_facts(run: CellRun, state: State, launch_values: LaunchValues) -> CellFacts:
+    """``state`` is the cell's: what is compared is of ``ok`` ones alone. ``launch_values`` belongs to its kind."""
+    ranks = [rank for record in run.launches for rank in record.payload.ranks]
+    if not run.launches:
+        return NO_FACTS
+    fine = state is State.OK
+    trained = of_kind((record.payload for record in run.launches), TrainingResult)
+    return CellFacts(
+        device_kind=ranks[0].device.kind if ranks else None,
+        devices=tuple(sorted({rank.device.name for rank in ranks})),
+        torch=tuple(sorted({rank.versions.torch for rank in ranks})),
+        torchscale=tuple(sorted({rank.versions.torchscale for rank in ranks})),
+        nodes=_nodes(ranks),
+        grouped=any(record.grouped for record in run.launches),
+        data=next((rank.data for result in trained for rank in result.ranks if rank.data is not None), None),
+        unsynchronized_wall_seconds=tuple(
+            rank.signals.unsynchronized_wall_seconds
+            for result in trained
+            for rank in result.ranks[:1]
+            if rank.signals is not None and rank.signals.unsynchronized_wall_seconds is not None
+        ),
+        started_at=min(record.started_at for record in run.launches),
+        launches=tuple(_launch_figures(record, launch_values) for record in run.launches) if fine else (),
+    )
+
+
+def _launch_figures(record: LaunchRecord, launch_values: LaunchValues) -> LaunchFigures:
+    """Of one launch, never pooled steps. A value that no measurement has is left out, as one that is not there."""
+    values = {key: value for key, value in launch_values(record).items() if value is not None}
+    return LaunchFigures(
+        started_at=record.started_at,
+        values={key: value for key, value in values.items() if SMALLEST <= value <= LARGEST},
+    )
+
+
+def _nodes(ranks: Sequence[RankIdentity]) -> tuple[Node, ...]:
+    by_host: dict[str, list[RankIdentity]] = {}
+    for rank in ranks:
+        by_host.setdefault(rank.hostname, []).append(rank)
+    return tuple(
+        Node(
+            hostname=name,
+            devices=tuple(sorted({rank.device.name for rank in here})),
+            torch=here[0].versions.torch,
+            cuda=here[0].versions.cuda,
+            nccl=here[0].versions.nccl,
+            driver=here[0].versions.driver,
+            python=here[0].versions.python,
+            threads=tuple(sorted({rank.threads for rank in here})),
+        )
+        for name, here in sorted(by_host.items())
+    )

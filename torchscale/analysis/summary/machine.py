@@ -1,0 +1,82 @@
+"""What came of the cells that measure the machine itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchscale.analysis.machine.collectives import CollectiveFigures
+from torchscale.analysis.machine.hardware import HardwareFigures
+from torchscale.analysis.machine.link_verdict import LinkVerdict
+from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
+from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, NcclLog
+from torchscale.schema.cells.hardware import HardwareCell
+from torchscale.schema.cells.memory import MemoryCell, MemoryRank, PredictedMemory
+from torchscale.schema.state import State
+
+
+@dataclass(frozen=True)
+class CollectivesSummary:
+    """A sweep of collectives. ``place`` is rank 0's record, with the driver's view and the topology."""
+
+    cell: CollectivesCell
+    state: State
+    reason: str
+    launches: int
+    figures: CollectiveFigures | None = None
+    verdict: LinkVerdict | None = None
+    log: NcclLog | None = None
+    place: CollectivesRank | None = None
+    facts: CellFacts = NO_FACTS
+
+
+@dataclass(frozen=True)
+class HardwareSummary:
+    """The ceilings of devices."""
+
+    cell: HardwareCell
+    state: State
+    reason: str
+    launches: int
+    figures: HardwareFigures | None = None
+    facts: CellFacts = NO_FACTS
+
+
+@dataclass(frozen=True)
+class MemorySummary:
+    """What a training step takes. ``ranks`` are those of the first launch, by rank."""
+
+    cell: MemoryCell
+    state: State
+    reason: str
+    launches: int
+    ranks: tuple[MemoryRank, ...] = ()
+    facts: CellFacts = NO_FACTS
+
+    @property
+    def fullest(self) -> MemoryRank | None:
+        """The rank that takes most."""
+        return max(self.ranks, key=lambda rank: rank.peak_bytes, default=None)
+
+    @property
+    def predicted(self) -> PredictedMemory | None:
+        """The prediction of rank 0; ``None`` where there is none."""
+        return self.ranks[0].predicted if self.ranks else None
+
+    @property
+    def prediction_error(self) -> float | None:
+        """Predicted peak over the fullest rank's measured one, minus 1."""
+        predicted, fullest = self.predicted, self.fullest
+        return None if predicted is None or fullest is None else predicted.peak_bytes / fullest.peak_bytes - 1
+
+
+MachineSummary = CollectivesSummary | HardwareSummary | MemorySummary
+"""What came of a cell that measures the machine."""
+
+
+def hardware_for(count: int, measured: Sequence[HardwareSummary]) -> HardwareSummary | None:
+    """The ceilings that fit a world size best: of as many devices at once, else of the nearest larger count, else of
+    the largest."""
+    known = sorted((summary for summary in measured if summary.figures is not None), key=lambda s: s.cell.world_size)
+    larger = [summary for summary in known if summary.cell.world_size >= count]
+    return larger[0] if larger else known[-1] if known else None

@@ -1,0 +1,104 @@
+"""A recording analyzed: from spans to figures, waits, causes and a picture. Definitions in ``docs/diagnosis.md``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from torchscale.analysis.diagnosis.diagnose import diagnose
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED
+from torchscale.analysis.trace.pairing import Paired, clock_offsets, pair
+from torchscale.analysis.trace.signals import trace_signals
+from torchscale.analysis.trace.summary import breakdown, collective_summaries, kernel_summaries, worst_step
+from torchscale.analysis.trace.waits import Waits, in_windows
+from torchscale.analysis.trace.windows import NS, RankWindow, choose_window, rank_window, step_periods
+from torchscale.config.choices import WindowChoice
+from torchscale.errors import TraceError
+from torchscale.schema.profiles.analysis import ProfileAnalysis, Window
+from torchscale.schema.profiles.finding import Confidence
+from torchscale.schema.profiles.span import SpanKind, Trace
+
+
+def analyze_trace(trace: Trace, window: WindowChoice = WindowChoice.AUTO) -> ProfileAnalysis:
+    """Everything that a recording tells.
+
+    Raises:
+        TraceError: it has no steps although they are asked for, or nothing at all in it; or it says that its backend is
+            NCCL and holds no NCCL kernel, which is a recording without communication and not communication of 0 %.
+    """
+    _check(trace)
+    pairing = pair(trace)
+    offsets, clock_problems = clock_offsets(trace, pairing.paired)
+    kind, numbers, left_out = choose_window(trace, window)
+    ranks = [rank_window(rank, kind, numbers) for rank in trace.ranks]
+    paired = in_windows(pairing.paired, ranks, offsets)
+    comparable = len(paired) > 0 and not clock_problems
+    view = Waits(ranks, paired, offsets) if comparable else None
+    window_seconds = sum(rank.length for rank in ranks) * NS
+    reasons = _doubts(trace, ranks, paired, left_out, pairing.problems + clock_problems)
+    signals = trace_signals(ranks, view, trusted=not reasons)
+    diagnosis = diagnose(signals)
+    stall = None if view is None else sum(cover.length for cover in view.stalls) * NS / window_seconds * 100
+    return ProfileAnalysis(
+        recorder=trace.recorder,
+        sources=tuple(rank.source for rank in trace.ranks),
+        world_size=len(trace.ranks),
+        sync_stall_percent=stall,
+        window=Window(
+            kind=kind,
+            steps=len(ranks[0].steps) or None,
+            seconds=window_seconds,
+            first_step_left_out=left_out,
+            confidence=Confidence.LOW if reasons else Confidence.HIGH,
+            reasons=tuple(reasons),
+        ),
+        step_seconds=_step_seconds(ranks),
+        per_rank=tuple(breakdown(rank, column, view) for column, rank in enumerate(ranks)),
+        collectives=collective_summaries(ranks, paired, view),
+        kernels=kernel_summaries(ranks),
+        findings=diagnosis.findings,
+        abstentions=diagnosis.abstentions,
+        timeline=worst_step(ranks, view, offsets),
+        notes=trace.notes,
+    )
+
+
+def _check(trace: Trace) -> None:
+    for rank in trace.ranks:
+        work = rank.spans.of(SpanKind.COMPUTE, SpanKind.COPY, SpanKind.OPERATOR, SpanKind.READBACK)
+        if not work.any() and not len(rank.collectives):
+            raise TraceError(f"{rank.source}: an empty recording", hint="record at least one whole training step")
+    silent = [
+        rank for rank in trace.ranks if "nccl" in (rank.backend or "") and rank.on_device and not len(rank.collectives)
+    ]
+    if silent and (silent[0].world_size or len(trace.ranks)) > 1:
+        raise TraceError(
+            f"{silent[0].source}: its backend is NCCL, but it holds no NCCL kernel",
+            hint="communication was not recorded, or NCCL's kernels have names that are not known here; "
+            "record several whole steps with CUDA activities",
+        )
+
+
+def _step_seconds(ranks: list[RankWindow]) -> float | None:
+    if not len(ranks[0].steps):
+        return None
+    return float(np.mean(step_periods(ranks).max(axis=0))) * NS
+
+
+def _doubts(
+    trace: Trace, ranks: list[RankWindow], paired: Paired, left_out: bool, problems: tuple[str, ...]
+) -> list[str]:
+    """Why shares of this recording are to be taken with care."""
+    doubts = list(problems)
+    if len(ranks) < 2:
+        doubts.append("one rank alone: nobody to compare it with")
+    if len(ranks) > 1 and len(paired) < MIN_COMPARED:
+        doubts.append(f"{len(paired)} collectives could be compared; fewer than {MIN_COMPARED} say little")
+    steps = len(ranks[0].steps)
+    if steps and not left_out:
+        doubts.append("one step was recorded, and the first carries the skew of the profiler's start")
+    if not steps:
+        doubts.append("no steps are marked in it; shares are of the time from first to last span")
+    sizes = {rank.world_size for rank in trace.ranks if rank.world_size is not None}
+    if len(sizes) == 1 and len(trace.ranks) < min(sizes):
+        doubts.append(f"{len(trace.ranks)} of {min(sizes)} ranks are here; the others may arrive later still")
+    return doubts

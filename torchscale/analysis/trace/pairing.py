@@ -1,0 +1,196 @@
+"""The same collective on every rank: when each arrived and when it was done. Definitions in ``docs/method.md``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.schema.profiles.span import RankTrace, Trace
+
+_ROOTED = {"broadcast", "reduce", "send_recv", "gather", "scatter"}
+"""Collectives that do not end at the same moment on every rank, so that their ends do not show a clock's offset."""
+_SAME_HOST_SPREAD_NS = 100_000
+_BETWEEN_HOSTS_SPREAD_NS = 5_000_000
+"""Ranks' ends of a symmetric collective may lie this far apart (docs/diagnosis.md): what is left of the clocks between
+hosts after the offset is removed is that of NTP, some milliseconds; one host has one clock."""
+_RELATIVE_SPREAD = 0.10
+"""Of the collective's duration: a spread below it cannot change a wait by more than a tenth."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Collectives that were found on all ranks of their group.
+
+    Columns have a row a collective; of 2-dimensional ones, a column a rank. Times of ranks that take no part are 0.
+
+    Attributes:
+        start, end: Nanoseconds, clock offsets removed.
+        takes_part: Which ranks.
+        op, group, payload_bytes: What it was.
+        index: Its position among each rank's collectives; -1 where a rank takes no part.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    takes_part: NDArray[np.bool_]
+    op: tuple[str, ...]
+    group: tuple[str, ...]
+    payload_bytes: NDArray[np.int64]
+    index: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def latest(self) -> NDArray[np.int64]:
+        """A(k): the latest start in the group."""
+        return np.asarray(np.where(self.takes_part, self.start, np.iinfo(np.int64).min).max(axis=1))
+
+    @property
+    def last(self) -> NDArray[np.int64]:
+        """Column of the rank that arrived last."""
+        column = np.where(self.takes_part, self.start, np.iinfo(np.int64).min).argmax(axis=1)
+        return np.asarray(column, dtype=np.int64)
+
+    def only(self, chosen: NDArray[np.int64]) -> Paired:
+        """The rows with these numbers, in this order."""
+        return Paired(
+            self.start[chosen],
+            self.end[chosen],
+            self.takes_part[chosen],
+            tuple(self.op[row] for row in chosen),
+            tuple(self.group[row] for row in chosen),
+            self.payload_bytes[chosen],
+            self.index[chosen],
+        )
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What was paired, and why the rest was not."""
+
+    paired: Paired
+    problems: tuple[str, ...]
+
+
+def pair(trace: Trace) -> Pairing:
+    """Pair by communicator and sequence number where the recording has them, else by operation, size and order."""
+    ranks = trace.ranks
+    keys = [_keys(rank) for rank in ranks]
+    problems: list[str] = []
+    members: dict[str, list[int]] = defaultdict(list)
+    for column, rank in enumerate(ranks):
+        for group in rank.collectives.groups:
+            members[group].append(column)
+    rows: list[tuple[tuple[str, str, int, int], list[int]]] = []
+    for group, columns in members.items():
+        if len(columns) < 2:
+            continue
+        mine = [{key for key in keys[column] if key[0] == group} for column in columns]
+        if any(len(ours) != len(mine[0]) for ours in mine) and not _numbered(ranks[columns[0]], group):
+            counted = [f"rank {ranks[column].rank}: {len(ours)}" for column, ours in zip(columns, mine, strict=True)]
+            name = f"group {group!r}" if group else "the ranks"
+            problems.append(
+                f"{name} recorded different numbers of collectives ({', '.join(counted)}); they cannot be compared"
+            )
+            continue
+        common = set.intersection(*mine)
+        rows += [(key, columns) for key in common]
+    return Pairing(_table(ranks, keys, rows), tuple(problems))
+
+
+def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """What to subtract from each rank's clock, and why waits are not to be trusted, if they are not.
+
+    Ranks of one host share a clock. Between hosts: the median over blocking, unrooted collectives of a rank's end
+    minus that of the group's lowest rank.
+    """
+    hosts = [rank.host for rank in trace.ranks]
+    if len(set(hosts)) == 1 and hosts[0] is not None and not trace.ranks[0].on_device:
+        # One clock by construction; and a collective on CPU ends when each rank's thread gets to run.
+        return np.zeros(len(hosts), dtype=np.int64), ()
+    several = len({host for host in hosts if host is not None}) > 1
+    offsets = np.zeros(len(hosts), dtype=np.int64)
+    symmetric = np.array([op not in _ROOTED for op in paired.op], dtype=bool) & paired.takes_part.all(axis=1)
+    if not symmetric.any():
+        return offsets, ("no collective that shows the clocks of several hosts",) if several else ()
+    chosen = paired.only(np.flatnonzero(symmetric))
+    if several:
+        first = next(column for column, host in enumerate(hosts) if host == hosts[0])
+        for column, host in enumerate(hosts):
+            if host != hosts[0]:
+                offsets[column] = int(np.median(chosen.end[:, column] - chosen.end[:, first]))
+        for host in set(hosts):  # one clock a host
+            same = [column for column, name in enumerate(hosts) if name == host]
+            offsets[same] = int(np.median(offsets[same]))
+    ends = chosen.end - offsets
+    spread = float(np.median(ends.max(axis=1) - ends.min(axis=1)))
+    duration = float(np.median((chosen.end - chosen.start).max(axis=1)))
+    limit = _BETWEEN_HOSTS_SPREAD_NS if several else _SAME_HOST_SPREAD_NS
+    if spread > limit and spread > _RELATIVE_SPREAD * duration:
+        return offsets, (
+            f"the ranks' clocks do not agree: collectives end {spread / 1e6:.2f} ms apart (median), "
+            f"{spread / max(duration, 1.0):.0%} of their duration",
+        )
+    return offsets, ()
+
+
+def _numbered(rank: RankTrace, group: str) -> bool:
+    collectives = rank.collectives
+    chosen = collectives.group == collectives.groups.index(group)
+    return bool((collectives.sequence[chosen] >= 0).all())
+
+
+def _keys(rank: RankTrace) -> dict[tuple[str, str, int, int], int]:
+    """(group, operation, size, number) → place among the rank's collectives."""
+    collectives = rank.collectives
+    places: dict[tuple[str, str, int, int], int] = {}
+    seen: dict[tuple[str, str, int], int] = defaultdict(int)
+    numbered = {group: _numbered(rank, group) for group in collectives.groups}
+    for place in range(len(collectives)):
+        group, op = collectives.groups[collectives.group[place]], collectives.ops[collectives.op[place]]
+        size = int(collectives.payload_bytes[place])
+        if numbered[group]:
+            # Point-to-point operations are numbered apart.
+            key = (group, op if op == "send_recv" else "", -1, int(collectives.sequence[place]))
+            while key in places:  # one number, several kernels
+                key = (group, key[1] + "+", -1, key[3])
+        else:
+            key = (group, op, size, seen[group, op, size])
+            seen[group, op, size] += 1
+        places[key] = place
+    return places
+
+
+def _table(
+    ranks: tuple[RankTrace, ...],
+    keys: list[dict[tuple[str, str, int, int], int]],
+    rows: list[tuple[tuple[str, str, int, int], list[int]]],
+) -> Paired:
+    shape = (len(rows), len(ranks))
+    index = np.full(shape, -1, dtype=np.int64)
+    start, end = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    for row, (key, columns) in enumerate(rows):
+        for column in columns:
+            index[row, column] = keys[column][key]
+    for column, rank in enumerate(ranks):
+        present = index[:, column] >= 0
+        start[present, column] = rank.collectives.start[index[present, column]]
+        end[present, column] = rank.collectives.end[index[present, column]]
+    first = [(columns[0], keys[columns[0]][key]) for key, columns in rows]
+    described = [(ranks[column].collectives, place) for column, place in first]
+    paired = Paired(
+        start,
+        end,
+        index >= 0,
+        tuple(collectives.ops[collectives.op[place]] for collectives, place in described),
+        tuple(collectives.groups[collectives.group[place]] for collectives, place in described),
+        np.array([collectives.payload_bytes[place] for collectives, place in described], dtype=np.int64),
+        index,
+    )
+    if not rows:
+        return paired
+    return paired.only(np.argsort(np.where(index >= 0, start, np.iinfo(np.int64).max).min(axis=1), kind="stable"))

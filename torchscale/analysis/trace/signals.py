@@ -1,0 +1,170 @@
+"""From a recording to the signals that the diagnosis judges."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals, rare_long_steps
+from torchscale.analysis.trace.intervals import IntervalSet
+from torchscale.analysis.trace.waits import Waits
+from torchscale.analysis.trace.windows import NS, RankWindow
+from torchscale.schema.profiles.span import SpanCopyKind, SpanKind
+
+
+def trace_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool) -> Signals:
+    """Per step where the recording has steps, else per window."""
+    if len(ranks[0].steps):
+        begin = [rank.steps.start for rank in ranks]
+        finish = [np.append(rank.steps.start[1:], rank.end) for rank in ranks]
+    else:
+        begin = [np.array([rank.start]) for rank in ranks]
+        finish = [np.array([rank.end]) for rank in ranks]
+    steps = len(begin[0]) if len(ranks[0].steps) else 0
+    exposed = [rank.exposed for rank in ranks]
+
+    def rows(covers: list[IntervalSet]) -> NDArray[np.float64]:
+        return np.array([cover.within(b, f) for cover, b, f in zip(covers, begin, finish, strict=True)]) * NS
+
+    lengths = np.array([f - b for b, f in zip(begin, finish, strict=True)]) * NS
+    out = rows(exposed)
+    data = rows([rank.input_wait for rank in ranks])
+    wait = None if view is None else rows(view.stalls)
+    host = [rank.host_bound for rank in ranks]
+    per_step = float(lengths.max(axis=0).mean())
+    has_steps = steps >= MIN_COMPARED
+    on_device = ranks[0].trace.on_device
+    return Signals(
+        origin=Origin.TRACE,
+        ranks=tuple(rank.trace.rank for rank in ranks),
+        step_seconds=per_step,
+        steps=steps,
+        collectives=None if view is None else len(view.paired),
+        compute=lengths - out - data if steps > 1 else None,
+        data_wait=data if any(len(rank.waiting_for_data.start) for rank in ranks) else None,
+        wait=wait,
+        blame=None if view is None else view.blame_shares,
+        transfer=None if wait is None else (out - wait).clip(0).mean(axis=0),
+        exposed_p50=float(np.quantile(out.mean(axis=0), 0.5)) if has_steps and len(ranks) > 1 else None,
+        exposed_p95=float(np.quantile(out.mean(axis=0), 0.95)) if has_steps and len(ranks) > 1 else None,
+        overlap=_overlap(ranks),
+        bucket_bytes=_buckets(ranks[0], steps),
+        pauses=rare_long_steps(lengths - out, _collection_seconds(ranks, steps)),
+        host_bound=_mean_host_bound(host, ranks, begin, finish),
+        readbacks=_readbacks(ranks, steps) if on_device and steps and _tells_operators(ranks) else None,
+        readback_wait=_readback_wait(ranks, steps) if on_device and steps else None,
+        on_device=on_device,
+        pageable=_pageable(ranks) * NS / max(1, len(begin[0])) if on_device and _tells_memory(ranks) else None,
+        staged=_is_staged(ranks),
+        trusted=trusted,
+    )
+
+
+def _is_staged(ranks: list[RankWindow]) -> bool:
+    """Whether sends and receives take most of the time of all communication."""
+    total = point_to_point = 0
+    for rank in ranks:
+        collectives = rank.trace.collectives
+        lengths = collectives.end - collectives.start
+        total += int(lengths.sum())
+        if "send_recv" in collectives.ops:
+            point_to_point += int(lengths[collectives.op == collectives.ops.index("send_recv")].sum())
+    return 2 * point_to_point > total
+
+
+def _mean_host_bound(
+    host: list[IntervalSet | None],
+    ranks: list[RankWindow],
+    begin: list[NDArray[np.int64]],
+    finish: list[NDArray[np.int64]],
+) -> NDArray[np.float64] | None:
+    """Per rank, seconds a step; without the waits for data."""
+    values = []
+    for cover, rank, b, f in zip(host, ranks, begin, finish, strict=True):
+        if cover is None:
+            return None
+        values.append(float(cover.minus(rank.waiting_for_data).within(b, f).mean()) * NS)
+    return np.array(values)
+
+
+def _overlap(ranks: list[RankWindow]) -> float | None:
+    total = sum(rank.communication.length for rank in ranks)
+    if not total:
+        return None
+    return 1 - sum(rank.exposed.length for rank in ranks) / total
+
+
+def _buckets(rank: RankWindow, steps: int) -> tuple[int, ...] | None:
+    """Payloads of the all-reduces of a typical step; ``None`` without steps or sizes."""
+    collectives = rank.trace.collectives
+    if not steps or "all_reduce" not in collectives.ops:
+        return None
+    chosen = (collectives.op == collectives.ops.index("all_reduce")) & (collectives.start >= rank.start)
+    chosen &= collectives.start < rank.end
+    sizes = collectives.payload_bytes[chosen]
+    per_step = round(len(sizes) / steps)
+    if not per_step or (sizes < 0).any():
+        return None
+    return tuple(int(size) for size in sizes[:per_step])
+
+
+def _collection_seconds(ranks: list[RankWindow], steps: int) -> float | None:
+    """Garbage collection per step of the rank with most; ``None`` unless the recording marks it."""
+    lengths = []
+    for rank in ranks:
+        spans = rank.trace.spans
+        pauses = spans.of(SpanKind.PAUSE)
+        if pauses.any():
+            lengths.append(IntervalSet(spans.start[pauses], spans.end[pauses]).clipped(rank.start, rank.end).length)
+    return max(lengths) * NS / steps if lengths and steps else None
+
+
+def _tells_operators(ranks: list[RankWindow]) -> bool:
+    """nsys knows no operators, so that it sees no value read back."""
+    return any(rank.trace.spans.of(SpanKind.OPERATOR, SpanKind.READBACK).any() for rank in ranks)
+
+
+def _tells_memory(ranks: list[RankWindow]) -> bool:
+    """Whether copies say what memory they use; where there are none, there is nothing to say."""
+    copies = [rank.trace.spans.detail[rank.trace.spans.of(SpanKind.COPY)] for rank in ranks]
+    return not any(len(details) for details in copies) or any(bool(details.any()) for details in copies)
+
+
+def _readbacks(ranks: list[RankWindow], steps: int) -> float:
+    counts = []
+    for rank in ranks:
+        spans = rank.trace.spans
+        chosen = spans.of(SpanKind.READBACK) & (spans.start >= rank.start) & (spans.start < rank.end)
+        counts.append(int(chosen.sum()))
+    return float(np.mean(counts)) / steps
+
+
+def _readback_wait(ranks: list[RankWindow], steps: int) -> float:
+    """Time that the host waits for the device in the step while, because of it, the device runs dry afterwards."""
+    total = 0
+    for rank in ranks:
+        spans = rank.trace.spans
+        waits = spans.of(SpanKind.HOST_SYNC)
+        if not waits.any():
+            continue
+        ends = np.sort(spans.end[waits & (spans.start >= rank.start) & (spans.start < rank.end)])
+        gaps = rank.gaps
+        if not len(ends) or not len(gaps.start):
+            continue
+        # A gap in which a host wait ends is the device waiting for the host that waited for it.
+        inside = np.searchsorted(ends, gaps.end, side="right") > np.searchsorted(ends, gaps.start, side="left")
+        total += int((gaps.end - gaps.start)[inside].sum())
+    return total * NS / len(ranks) / steps
+
+
+def _pageable(ranks: list[RankWindow]) -> float:
+    total = 0
+    for rank in ranks:
+        spans = rank.trace.spans
+        pageable = (spans.detail == SpanCopyKind.HOST_TO_DEVICE_PAGEABLE) | (
+            spans.detail == SpanCopyKind.DEVICE_TO_HOST_PAGEABLE
+        )
+        which = spans.of(SpanKind.COPY) & pageable
+        cover = IntervalSet(spans.start[which], spans.end[which]).clipped(rank.start, rank.end)
+        total += cover.minus(rank.compute).length
+    return total / len(ranks)

@@ -1,0 +1,190 @@
+"""What a recording says of each rank, collective and kernel, and one step of it as a picture."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.analysis.machine.bus_factor import bus_factor
+from torchscale.analysis.trace.intervals import IntervalSet, union
+from torchscale.analysis.trace.pairing import Paired
+from torchscale.analysis.trace.waits import Waits
+from torchscale.analysis.trace.windows import NS, RankWindow, step_periods
+from torchscale.schema.profiles.analysis import (
+    CollectiveSummary,
+    Idle,
+    KernelSummary,
+    RankBreakdown,
+    Timeline,
+    TimelineBar,
+    TimelineRank,
+)
+
+_TOP = 15
+"""Kernels that are listed. Chosen to fit a screen."""
+_MAX_BARS = 400
+"""Of a rank in the timeline. Chosen: about one for two pixels of the picture."""
+
+
+def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdown:
+    """Where a rank's time went; ``column`` is its place in ``view``."""
+    compute, communication = rank.compute, rank.communication
+    exposed = communication.minus(compute)
+    stall = None if view is None else view.stalls[column].length * NS
+    late = None
+    if view is not None and view.paired.takes_part[:, column].any():
+        mine = view.paired.takes_part[:, column]
+        first = np.where(view.paired.takes_part, view.paired.start, np.iinfo(np.int64).max).min(axis=1)
+        late = float(np.mean((view.paired.start[:, column] - first)[mine])) * NS
+    return RankBreakdown(
+        rank=rank.trace.rank,
+        host=rank.trace.host,
+        source=rank.trace.source,
+        window_seconds=rank.length * NS,
+        compute_seconds=compute.length * NS,
+        communication_seconds=communication.length * NS,
+        exposed_communication_seconds=exposed.length * NS,
+        overlap=1 - exposed.length / communication.length if communication.length else None,
+        sync_stall_seconds=stall,
+        transfer_seconds=None if stall is None else max(0.0, exposed.length * NS - stall),
+        copy_seconds=rank.copies.length * NS if rank.trace.on_device else None,
+        idle=_idle(rank),
+        blame_percent=None if view is None or not view.blame.sum() else float(view.blame_shares[column]) * 100,
+        arrives_late_seconds=late,
+        peak_memory_bytes=rank.trace.peak_memory_bytes,
+    )
+
+
+def _idle(rank: RankWindow) -> Idle:
+    gaps = rank.gaps
+    total = gaps.length
+    waiting = int(rank.waiting_for_data.within(gaps.start, gaps.end).sum())
+    host = rank.host_bound
+    if host is None:
+        return Idle(total_seconds=total * NS, host_bound_seconds=None, input_seconds=None, other_seconds=None)
+    host_alone = host.minus(rank.waiting_for_data).length
+    return Idle(
+        total_seconds=total * NS,
+        host_bound_seconds=host_alone * NS,
+        input_seconds=waiting * NS,
+        other_seconds=max(0, total - waiting - host_alone) * NS,
+    )
+
+
+def collective_summaries(ranks: list[RankWindow], paired: Paired, view: Waits | None) -> tuple[CollectiveSummary, ...]:
+    """By operation, group and size; the costliest first."""
+    rows: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for row in range(len(paired)):
+        rows[paired.op[row], paired.group[row], int(paired.payload_bytes[row])].append(row)
+    summaries = [_paired_summary(ranks, paired, view, key, np.array(chosen)) for key, chosen in rows.items()]
+    if not summaries:
+        summaries = _unpaired_summaries(ranks)
+    summaries.sort(key=lambda item: -item.count * item.mean_seconds)
+    return tuple(summaries)
+
+
+def _paired_summary(
+    ranks: list[RankWindow], paired: Paired, view: Waits | None, key: tuple[str, str, int], rows: NDArray[np.int64]
+) -> CollectiveSummary:
+    op, group, size = key
+    present = paired.takes_part[rows]
+    durations = (paired.end - paired.start)[rows][present]
+    last, times = Counter(paired.last[rows].tolist()).most_common(1)[0]
+    transfer = None if view is None else float(view.transfer[rows][present].mean()) * NS
+    members = int(present[0].sum())
+    factor = bus_factor(op, members)
+    return CollectiveSummary(
+        op=op,
+        group=group,
+        payload_bytes=size if size >= 0 else None,
+        count=len(rows),
+        mean_seconds=float(durations.mean()) * NS,
+        wait_seconds=None if view is None else float(view.wait[rows][present].mean()) * NS,
+        transfer_seconds=transfer,
+        bus_bytes_per_second=size * factor / transfer if size >= 0 and factor is not None and transfer else None,
+        last_rank=ranks[last].trace.rank if view is not None else None,
+        last_percent=times / len(rows) * 100 if view is not None else None,
+    )
+
+
+def _unpaired_summaries(ranks: list[RankWindow]) -> list[CollectiveSummary]:
+    """What one rank, or ranks that cannot be compared, did."""
+    durations: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for rank in ranks:
+        collectives = rank.trace.collectives
+        for place in range(len(collectives)):
+            if rank.start <= collectives.start[place] < rank.end:
+                group, op = collectives.groups[collectives.group[place]], collectives.ops[collectives.op[place]]
+                length = int(collectives.end[place] - collectives.start[place])
+                durations[op, group, int(collectives.payload_bytes[place])].append(length)
+    return [
+        CollectiveSummary(
+            op=op,
+            group=group,
+            payload_bytes=size if size >= 0 else None,
+            count=len(lengths),
+            mean_seconds=float(np.mean(lengths)) * NS,
+        )
+        for (op, group, size), lengths in durations.items()
+    ]
+
+
+def kernel_summaries(ranks: list[RankWindow]) -> tuple[KernelSummary, ...]:
+    """Kernels, or on CPU outermost operators, summed over ranks; the costliest first."""
+    seconds: dict[str, float] = defaultdict(float)
+    counts: Counter[str] = Counter()
+    for rank in ranks:
+        spans, names = rank.trace.spans, rank.trace.names
+        chosen = rank.chosen
+        lengths = (spans.end - spans.start)[chosen]
+        summed = np.bincount(spans.name[chosen], weights=lengths, minlength=len(names))
+        times = np.bincount(spans.name[chosen], minlength=len(names))
+        for number in np.flatnonzero(times):
+            seconds[names[number]] += float(summed[number]) * NS
+            counts[names[number]] += int(times[number])
+    together = sum(seconds.values())
+    return tuple(
+        KernelSummary(name=name[:200], count=counts[name], seconds=value, percent_of_compute=value / together * 100)
+        for name, value in sorted(seconds.items(), key=lambda item: -item[1])[:_TOP]
+        if together > 0
+    )
+
+
+def worst_step(ranks: list[RankWindow], view: Waits | None, offsets: NDArray[np.int64]) -> Timeline | None:
+    """The longest step; without steps, the whole window."""
+    step: int | None = None
+    starts = np.array([rank.start for rank in ranks]) - offsets
+    ends = np.array([rank.end for rank in ranks]) - offsets
+    if len(ranks[0].steps):
+        period = step_periods(ranks).max(axis=0)
+        worst = int(period.argmax())
+        step = int(ranks[0].steps.number[worst])
+        starts = np.array([rank.steps.start[worst] for rank in ranks]) - offsets
+        ends = starts + np.array([row[worst] for row in step_periods(ranks)])
+    origin, finish = int(starts.min()), int(ends.max())
+    if finish <= origin:
+        return None
+    lanes = []
+    for column, rank in enumerate(ranks):
+        shift = int(offsets[column])
+        stall = view.stalls[column] if view is not None else IntervalSet(rank.compute.start[:0], rank.compute.end[:0])
+        exposed = rank.exposed.minus(stall)
+        data = rank.input_wait.minus(union([rank.compute, rank.communication]))
+        bars: list[TimelineBar] = []
+        for kind, cover in (("compute", rank.compute), ("wait", stall), ("transfer", exposed), ("input", data)):
+            clipped = _coarse(cover.clipped(origin + shift, finish + shift), finish - origin)
+            bars += [
+                TimelineBar(kind=kind, start=(int(start) - shift - origin) * NS, end=(int(end) - shift - origin) * NS)
+                for start, end in zip(clipped.start, clipped.end, strict=True)
+            ]
+        lanes.append(TimelineRank(rank=rank.trace.rank, bars=tuple(bars)))
+    return Timeline(step=step, seconds=(finish - origin) * NS, ranks=tuple(lanes))
+
+
+def _coarse(cover: IntervalSet, whole: int) -> IntervalSet:
+    """Stretches with smaller gaps between them than a picture can show become one."""
+    gap = whole // _MAX_BARS
+    widened = IntervalSet(cover.start, cover.end + gap)
+    return IntervalSet(widened.start, widened.end - gap)

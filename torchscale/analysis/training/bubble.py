@@ -1,0 +1,41 @@
+"""How much of a pipeline's passes its stages idle: as measured, and as the schedule makes unavoidable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchscale.config.strategy import PipelineBase
+from torchscale.schema.cells.training import TrainingCell
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """Shares of the time between a step's data and its optimizer, mean over ranks.
+
+    Attributes:
+        measured: In which a rank's stages computed nothing: the schedule's bubble, uneven stages, waits, and transfers
+            that nothing hides.
+        computed: (p - 1) ÷ (v·m + p - 1) for p devices, m micro-batches and v stages a device: what even stages and
+            free transfers would leave (Narayanan et al., 2021, section 2.2).
+    """
+
+    measured: float
+    computed: float
+
+
+def computed_bubble(cell: TrainingCell) -> float | None:
+    """Of the cell's schedule; ``None`` without a pipeline."""
+    degrees, strategy = cell.degrees, cell.strategy
+    if degrees.pipeline == 1 or not isinstance(strategy, PipelineBase):
+        return None
+    turns = strategy.pieces(degrees) * strategy.stages(degrees) // degrees.pipeline
+    return (degrees.pipeline - 1) / (turns + degrees.pipeline - 1)
+
+
+def bubble(cell: TrainingCell, *, idle: float | None, forward: float, backward: float) -> Bubble | None:
+    """From mean seconds per step; ``None`` where nothing was measured."""
+    computed = computed_bubble(cell)
+    passes = (idle or 0.0) + forward + backward
+    if computed is None or idle is None or passes == 0:
+        return None
+    return Bubble(idle / passes, computed)

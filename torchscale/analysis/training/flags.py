@@ -1,0 +1,147 @@
+"""Flags: a valid figure that needs care, and why. From measured data only."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from enum import Enum
+
+from torchscale.analysis.stats.series import relative_drift, relative_half_width
+from torchscale.analysis.training.throughput import batch_step_seconds
+from torchscale.schema.cells.training import Measurement
+from torchscale.schema.launch.rank import RankRecord
+from torchscale.schema.launch.record import LaunchRecord, payload
+from torchscale.schema.launch.steps import StepDigest, StopRule
+from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.launch.training import TrainingResult
+
+DRIFT_LIMIT = 0.02
+"""Of the mean step between first and last third: about the noise from launch to launch (2 to 3 %). A larger change
+within one launch is a trend."""
+PHASE_LIMIT = 0.02
+"""Of the step: phases and step are read from the same clock, so what is missing is time that no phase covers. Beyond
+the noise of a launch it would change what a phase's share says."""
+OTHER_PROCESSES_LIMIT = 0.10
+"""Share of the cores' time that went to other processes. Below it the effect is within the noise from launch to launch
+(2 to 3 %)."""
+MIN_BATCHES = 10
+"""As many as a measurement has unless a cap ends it (``worker/measure/stop.py``)."""
+_CAPS = (StopRule.MAX_STEPS, StopRule.MAX_SECONDS, StopRule.BUDGET)
+
+
+class Flag(str, Enum):
+    """A caution; its value is what files and tables show."""
+
+    CONTENDED = "contended"
+    DRIFTING = "drifting"
+    NOISY = "noisy"
+    NOT_STEADY = "not_steady"
+    OVERSUBSCRIBED = "oversubscribed"
+    PHASES_INCONSISTENT = "phases_inconsistent"
+    THROTTLED = "throttled"
+
+    @property
+    def explanation(self) -> str:
+        """What it says about the figure, and what to do."""
+        return _EXPLANATIONS[self]
+
+
+_EXPLANATIONS = {
+    Flag.CONTENDED: f"other processes took over {OTHER_PROCESSES_LIMIT:.0%} of the cores, or computed on its GPUs, "
+    "while it was measured; quiet the machine and measure again",
+    Flag.DRIFTING: f"the first and last third of the steps differ by over {DRIFT_LIMIT:.0%}; "
+    "look for heating, throttling or a growing process, or warm up longer",
+    Flag.NOISY: "a cap or budget ended it before the interval of the mean step reached its target; "
+    "raise benchmark.max_steps and max_seconds, or quiet the machine",
+    Flag.NOT_STEADY: "warm-up hit its cap before step times settled; raise benchmark.warmup_max_seconds",
+    Flag.OVERSUBSCRIBED: "ranks shared devices or cores: the figure shows how they slow each other down, not how "
+    "training scales",
+    Flag.PHASES_INCONSISTENT: f"the phases of a step do not add up to it within {PHASE_LIMIT:.0%}; "
+    "do not rely on the phases",
+    Flag.THROTTLED: "a GPU lowered its clocks for heat or power while it was measured; look at cooling and power, and "
+    "measure again",
+}
+
+
+def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
+    """The flags of one ``ok`` launch."""
+    result = payload(record, TrainingResult)
+    rank = result.ranks[0]
+    seconds = batch_step_seconds(result)
+    flags = set()
+    half_width = relative_half_width(seconds)
+    imprecise = half_width is None or half_width > rule.target_half_width or len(seconds) < MIN_BATCHES
+    if rank.stop_rule in _CAPS and imprecise:
+        flags.add(Flag.NOISY)
+    if not rank.warmup.steady:
+        flags.add(Flag.NOT_STEADY)
+    drift = relative_drift(seconds)
+    if drift is not None and abs(drift) > DRIFT_LIMIT:
+        flags.add(Flag.DRIFTING)
+    if any(_phases_off(steps) for steps in result.rank_steps):
+        flags.add(Flag.PHASES_INCONSISTENT)
+    if _share_devices(result.ranks):
+        flags.add(Flag.OVERSUBSCRIBED)
+    others = other_processes_share(result.ranks)
+    if others is not None and others > OTHER_PROCESSES_LIMIT:
+        flags.add(Flag.CONTENDED)
+    if _shared_gpus(record.telemetry, result.ranks):
+        flags.add(Flag.CONTENDED)
+    if _throttled(record.telemetry, result.ranks):
+        flags.add(Flag.THROTTLED)
+    return flags
+
+
+def _throttled(telemetry: Telemetry | None, ranks: Sequence[RankRecord]) -> bool:
+    """Whether the driver gave a reason at any reading, or between batches."""
+    read = telemetry is not None and any(use.throttle_reasons for use in telemetry.gpus)
+    return read or any(rank.signals is not None and rank.signals.throttle_reasons for rank in ranks)
+
+
+def _shared_gpus(telemetry: Telemetry | None, ranks: Sequence[RankRecord]) -> bool:
+    """Whether more processes computed on a GPU than ranks of ours. Counted, not looked up: in a container the driver
+    may give the host's process numbers, or none."""
+    if telemetry is None:
+        return False
+    ours = Counter((rank.device.uuid or "").removeprefix("GPU-") for rank in ranks)
+    return any((use.processes_peak or 0) > ours[use.uuid.removeprefix("GPU-")] > 0 for use in telemetry.gpus)
+
+
+def other_processes_shares(ranks: Sequence[RankRecord]) -> list[float] | None:
+    """:func:`other_processes_share` of each rank; ``None`` unless every rank was bound to cores of its own."""
+    loads = [rank.host_load for rank in ranks]
+    if not all(load.pinned and load.wall_seconds > 0 and load.cores > 0 for load in loads):
+        return None
+    return [max(0.0, load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores) for load in loads]
+
+
+def other_processes_share(ranks: Sequence[RankRecord]) -> float | None:
+    """Share of the cores' time during the measurement that did not go to the ranks; the worst rank's where ranks are
+    pinned. ``None`` where nothing was read."""
+    loads = [rank.host_load for rank in ranks]
+    if not loads or any(load.wall_seconds <= 0 or load.cores <= 0 for load in loads):
+        return None
+    if all(load.pinned for load in loads):
+        return max((load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores) for load in loads)
+    # Unpinned ranks share the host's cores: what rank 0 saw busy, less what all the ranks used.
+    used = math.fsum(load.process_seconds for load in loads)
+    return max(0.0, loads[0].busy_seconds - used) / (loads[0].wall_seconds * loads[0].cores)
+
+
+def _share_devices(ranks: Sequence[RankRecord]) -> bool:
+    """Two ranks on one GPU, or more threads than cores on a host."""
+    devices = [(rank.hostname, rank.device.index) for rank in ranks if rank.device.kind != "cpu"]
+    if devices:
+        return len(set(devices)) < len(devices)
+    for host in {rank.hostname for rank in ranks}:
+        here = [rank for rank in ranks if rank.hostname == host]
+        if sum(rank.threads for rank in here) > len({cpu for rank in here for cpu in rank.cpus}):
+            return True
+    return False
+
+
+def _phases_off(steps: StepDigest) -> bool:
+    total = steps.mean_data_wait + steps.mean_forward + steps.mean_backward + steps.mean_optimizer
+    total += (steps.mean_sync or 0.0) + (steps.mean_bubble or 0.0)
+    return abs(total - steps.seconds.mean) > PHASE_LIMIT * steps.seconds.mean

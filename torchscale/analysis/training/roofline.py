@@ -1,0 +1,150 @@
+"""How much of a device's ceiling a training cell reaches, and which ceiling it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from torchscale.analysis.machine.hardware import HardwareFigures
+from torchscale.catalog.devices import find_device
+from torchscale.config.choices import MatmulType, Precision
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.rank import FlopCount
+
+Bound = Literal["compute", "memory", "communication", "input"]
+
+_BYTES_OF_FP32 = 4
+_ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
+"""Of what a step's operators read and write; with fp8 only the inputs of products are smaller than bf16."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Mean seconds of a step and of its parts, as measured; ``sync`` is ``None`` where backward contains it."""
+
+    step: float
+    data_wait: float
+    passes: float
+    optimizer: float
+    sync: float | None
+
+
+@dataclass(frozen=True)
+class Peak:
+    """FLOP/s of a device in a cell's dtype, and where the figure comes from."""
+
+    flops_per_second: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Compute:
+    """A training cell against its device's ceilings. Per device unless stated; ``None`` is unknown.
+
+    Attributes:
+        flops_per_step: The model's, of all devices together, forward and backward.
+        flops_per_second: Achieved over the whole step.
+        mfu: Of the peak (PaLM's definition: the model's operations alone).
+        hfu: The same with what activation checkpointing computes again.
+        peak: What they are shares of.
+        intensity: FLOP per byte that operators read and write, as if nothing stayed in a cache.
+        passes_flops_per_second: Achieved over forward and backward passes alone.
+        roof: What the measured ceilings allow at this intensity.
+        bound: What holds it back: where most of the step goes, and on which side of the roofline's ridge it lies.
+        headroom: roof ÷ what the passes achieve; below 1 where caches and fused operators save traffic.
+        roof_source: Which ceilings the roof is made of.
+    """
+
+    flops_per_step: float
+    flops_per_second: float
+    mfu: float | None
+    hfu: float | None
+    peak: Peak | None
+    intensity: float | None
+    passes_flops_per_second: float | None
+    roof: float | None
+    bound: Bound | None
+    headroom: float | None
+    roof_source: str
+
+
+def find_peak(
+    precision: Precision, device_name: str, declared: Mapping[MatmulType, float], hardware: HardwareFigures | None
+) -> Peak | None:
+    """The user's own, else the device's documented dense figure, else the measured rate of matrix products."""
+    if precision in declared:
+        return Peak(declared[precision], "declared in the config")
+    facts = find_device(device_name)
+    if facts is not None and precision in facts.peak_flops:
+        return Peak(facts.peak_flops[precision], f"dense {precision} of the {facts.title} ({facts.source})")
+    measured = None if hardware is None else hardware.peak(precision)
+    return None if measured is None else Peak(measured, f"measured matrix products in {precision}")
+
+
+def compute_figures(
+    cell: TrainingCell,
+    flops: FlopCount,
+    times: StepTimes,
+    *,
+    peak: Peak | None,
+    hardware: HardwareFigures | None,
+    hardware_count: int | None = None,
+) -> Compute:
+    """``hardware_count`` is the number of devices that ``hardware`` was measured on at once."""
+    per_sample = flops.forward + flops.backward
+    per_step = per_sample * cell.global_batch_size
+    rate = per_step / (times.step * cell.world_size)
+    recomputed = {"none": 0.0, "full": flops.blocks_forward}.get(cell.activation_checkpointing)
+    # Where backward contains the gradient sync, the passes of several devices are not compute only.
+    only_compute = times.sync is not None or cell.world_size == 1
+    passes_rate = per_step / (times.passes * cell.world_size) if only_compute and times.passes > 0 else None
+    intensity = _intensity(cell, flops)
+    roof = _roof(cell, intensity, hardware)
+    return Compute(
+        flops_per_step=per_step,
+        flops_per_second=rate,
+        mfu=None if peak is None else rate / peak.flops_per_second,
+        hfu=None
+        if peak is None or recomputed is None
+        else rate * (1 + recomputed / per_sample) / peak.flops_per_second,
+        peak=peak,
+        intensity=intensity,
+        passes_flops_per_second=passes_rate,
+        roof=None if roof is None else roof[0],
+        bound=_bound(times, None if roof is None else roof[1], only_compute=only_compute),
+        headroom=None if roof is None or passes_rate is None else roof[0] / passes_rate,
+        roof_source="" if roof is None else f"measured on {hardware_count} device{'s' * (hardware_count != 1)} at once",
+    )
+
+
+def _intensity(cell: TrainingCell, flops: FlopCount) -> float | None:
+    """Of one device's passes: weights count once a pass, samples each."""
+    if flops.sample_bytes is None or flops.fixed_bytes is None or cell.degrees.model > 1:
+        return None
+    samples, passes = cell.copy_batch_size, cell.gradient_accumulation
+    moved = samples * flops.sample_bytes + passes * flops.fixed_bytes
+    moved *= _ELEMENT_BYTES[cell.precision] / _BYTES_OF_FP32
+    return samples * (flops.forward + flops.backward) / moved if moved > 0 else None
+
+
+def _roof(cell: TrainingCell, intensity: float | None, hardware: HardwareFigures | None) -> tuple[float, Bound] | None:
+    """The lower of what products and what memory allow, and which it is."""
+    if intensity is None or hardware is None:
+        return None
+    products, memory = hardware.peak(cell.precision), hardware.memory_bytes_per_second
+    if products is None or memory is None:
+        return None
+    by_memory = intensity * memory
+    return (by_memory, "memory") if by_memory < products else (products, "compute")
+
+
+def _bound(times: StepTimes, side: Bound | None, *, only_compute: bool) -> Bound | None:
+    """The largest part of the step; where that is the passes, the side of the ridge."""
+    if not only_compute:
+        return None
+    parts = {"input": times.data_wait, "communication": times.sync or 0.0, "device": times.passes + times.optimizer}
+    largest = max(parts, key=lambda name: parts[name])
+    if largest == "device":
+        return side
+    return "input" if largest == "input" else "communication"

@@ -1,0 +1,81 @@
+"""How throughput grows with devices: efficiency within a series, E(n) = T(n)·n₀ ÷ (T(n₀)·n)."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torchscale.analysis.stats.ratios import log_ratio
+from torchscale.analysis.training.flags import Flag
+from torchscale.schema.cells.training import TrainingCell
+
+EXCELLENT = 0.9
+"""Within 10 % of linear scaling: communication and waiting are almost fully hidden."""
+GOOD = 0.8
+"""Grades of ours for colours in tables, no standard: below 0.8 a fifth of the devices is lost."""
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Of one cell against the smallest measured count of its series.
+
+    Attributes:
+        value: 1 is ideal; above 1 is possible (caches) and shown as it is.
+        baseline_world_size: n₀.
+        interval: 95 %, from launch to launch; ``None`` with fewer than two launches on either side.
+        flags: Of this cell and of the baseline: an efficiency is only as good as both.
+    """
+
+    value: float
+    baseline_world_size: int
+    interval: tuple[float, float] | None
+    flags: tuple[Flag, ...]
+
+    @property
+    def grade(self) -> str:
+        """``excellent`` above 90 %, ``good`` above 80 %, else ``low``."""
+        if self.value > EXCELLENT:
+            return "excellent"
+        return "good" if self.value > GOOD else "low"
+
+    @property
+    def is_vague(self) -> bool:
+        """Whether the interval reaches further above the value than the value itself: it then says next to nothing."""
+        return self.interval is not None and self.interval[1] > 2 * self.value
+
+
+MeasuredCell = tuple[TrainingCell, Sequence[float], Sequence[Flag]]
+"""A cell, the throughput of each of its launches, its flags."""
+
+
+def efficiencies(measured: Iterable[MeasuredCell]) -> dict[str, Efficiency]:
+    """Efficiency by cell id. The baseline itself has efficiency 1 by definition and none is given to a lone count."""
+    series: dict[str, list[MeasuredCell]] = {}
+    for item in measured:
+        series.setdefault(item[0].series, []).append(item)
+    by_cell = {}
+    for members in series.values():
+        baseline = min(members, key=lambda item: item[0].world_size)
+        if len(members) > 1:
+            by_cell.update({item[0].id: _efficiency(item, baseline) for item in members})
+    return by_cell
+
+
+def _efficiency(item: MeasuredCell, baseline: MeasuredCell) -> Efficiency:
+    (cell, rates, flags), (base, base_rates, base_flags) = item, baseline
+    share = base.world_size / cell.world_size
+    value = statistics.fmean(rates) / statistics.fmean(base_rates) * share
+    both = tuple(sorted({*flags, *base_flags}))
+    if cell.id == base.id:
+        return Efficiency(1.0, base.world_size, None, both)
+    return Efficiency(value, base.world_size, _interval(value, rates, base_rates), both)
+
+
+def _interval(value: float, rates: Sequence[float], base_rates: Sequence[float]) -> tuple[float, float] | None:
+    """Welch's t-interval on the logarithm of the ratio, around ``value``."""
+    ratio = log_ratio(rates, base_rates)
+    if ratio.interval is None:
+        return None
+    low, high = ratio.interval
+    return value * low / ratio.value, value * high / ratio.value

@@ -1,0 +1,138 @@
+"""The always-on signals of a launch: from the steps of all ranks to a digest, and from records to what rules judge."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.analysis.diagnosis.signals import LinkProbe, Origin, Pauses, Signals, rare_long_steps
+from torchscale.analysis.training.flags import other_processes_shares
+from torchscale.schema.launch.signals import LinkSample, SignalDigest
+from torchscale.schema.launch.steps import StepSample
+from torchscale.schema.launch.training import TrainingResult
+
+
+def digest_signals(ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[int]) -> SignalDigest:
+    """What the diagnosis needs of the steps of all ranks.
+
+    No clock is shared: the rank that waits least for an exchange is the one that came last to it, so its exposed time
+    is the transfer, and what the others' exceed it by is waiting. Both exchanges of a step, that of the buffers before
+    the forward pass and that of the gradients, are taken apart.
+    """
+    compute = np.array([[step.compute for step in steps] for steps in ranks])
+    data = np.array([[step.data_wait for step in steps] for steps in ranks])
+    edges = list(itertools.pairwise([0, *itertools.accumulate(batch_steps)]))
+
+    def by_batch(values: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
+        return tuple(tuple(float(row[begin:end].mean()) for begin, end in edges) for row in values)
+
+    pauses = rare_long_steps(compute + data)
+    long_steps = None if pauses is None else pauses.count
+    long_seconds = None if pauses is None else pauses.seconds_per_step
+    syncs = [[step.sync for step in steps] for steps in ranks]
+    if len(ranks) > 1 and any(value is None for row in syncs for value in row):
+        # Phases then hold waits for other ranks, and a pause of one would be seen in all.
+        return SignalDigest(compute=by_batch(compute), data_wait=by_batch(data))
+    if len(ranks) < 2:
+        return SignalDigest(
+            compute=by_batch(compute), data_wait=by_batch(data), long_steps=long_steps, long_step_seconds=long_seconds
+        )
+    gradients = np.array([[step.exposed_sync or 0.0 for step in steps] for steps in ranks])
+    buffers = np.array([[step.buffer_sync or 0.0 for step in steps] for steps in ranks])
+    wait = np.zeros_like(compute)
+    transfer = np.zeros(compute.shape[1])
+    blame = np.zeros(len(ranks))
+    for synchronization in (gradients, buffers):
+        least = synchronization.min(axis=0)
+        waited = synchronization - least
+        wait += waited
+        transfer += least
+        np.add.at(blame, synchronization.argmin(axis=0), waited.sum(axis=0))
+    exposed = (gradients + buffers).mean(axis=0)
+    return SignalDigest(
+        compute=by_batch(compute),
+        data_wait=by_batch(data),
+        wait=by_batch(wait),
+        transfer=by_batch(transfer[None, :])[0],
+        blame=tuple(float(share) for share in blame / max(blame.sum(), 1e-12)),
+        exposed_p50=float(np.quantile(exposed, 0.5)),
+        exposed_p95=float(np.quantile(exposed, 0.95)),
+        long_steps=long_steps,
+        long_step_seconds=long_seconds,
+    )
+
+
+def launch_signals(result: TrainingResult) -> Signals | None:
+    """What the rules judge of an ``ok`` launch; ``None`` where its ranks left no steps.
+
+    Raises:
+        ValueError: the signals are of another number of ranks, or of none of the batches.
+    """
+    digest, ranks = result.signals, result.ranks
+    if digest is None or not ranks:
+        return None
+    _check_form(digest, len(ranks))
+    steps = result.measured_steps
+    beside = [rank.signals for rank in ranks]
+    unsynchronized = [
+        None if item is None or item.unsynchronized_seconds is None else item.unsynchronized_seconds for item in beside
+    ]
+    first = beside[0]
+    collection = [item.collection_seconds for item in beside if item is not None]
+    other_processes = other_processes_shares(ranks)
+    links = [item.link for item in beside if item is not None and item.link is not None]
+    rates = [link.rated_bytes_per_second for link in links if link.rated_bytes_per_second is not None]
+    throttled = [item.throttle_reasons for item in beside if item is not None and item.throttle_reasons is not None]
+    retries = [item.allocation_retries for item in beside if item is not None and item.allocation_retries is not None]
+    faults = [item.page_faults for item in beside if item is not None]
+    return Signals(
+        origin=Origin.LAUNCH,
+        ranks=tuple(rank.rank for rank in ranks),
+        step_seconds=sum(result.batch_seconds) / steps,
+        steps=steps,
+        compute=np.array(digest.compute),
+        unsynchronized=None
+        if any(item is None for item in unsynchronized)
+        else tuple(np.array(item) for item in unsynchronized),
+        data_wait=np.array(digest.data_wait),
+        wait=None if digest.wait is None else np.array(digest.wait),
+        blame=None if digest.blame is None else np.array(digest.blame),
+        transfer=None if digest.transfer is None else np.array(digest.transfer),
+        exposed_p50=digest.exposed_p50,
+        exposed_p95=digest.exposed_p95,
+        bucket_bytes=None if first is None else first.bucket_bytes,
+        probe=_slowest(links),
+        link_bytes_per_second=min(rates) if rates and len(rates) == len(links) else None,
+        pauses=None
+        if digest.long_steps is None or digest.long_step_seconds is None
+        else Pauses(digest.long_steps, digest.long_step_seconds, max(collection) / steps if collection else None),
+        other_processes=None if other_processes is None else np.array(other_processes),
+        throttled=tuple(throttled) if len(throttled) == len(ranks) else None,
+        allocation_retries=sum(retries) if retries else None,
+        page_faults=max(faults) / steps if faults else None,
+    )
+
+
+def _check_form(digest: SignalDigest, ranks: int) -> None:
+    by_rank = [digest.compute, digest.data_wait, *([] if digest.wait is None else [digest.wait])]
+    counts = {len(series) for matrix in by_rank for series in matrix}
+    if any(len(matrix) != ranks for matrix in by_rank) or len(counts) != 1 or 0 in counts:
+        raise ValueError(f"its signals are not of {ranks} ranks with as many batches each")
+    if digest.transfer is not None and {len(digest.transfer)} != counts:
+        raise ValueError(f"{len(digest.transfer)} batches of transfer beside {counts.pop()} of compute")
+    if digest.blame is not None and len(digest.blame) != ranks:
+        raise ValueError(f"{len(digest.blame)} shares of the blame for {ranks} ranks")
+
+
+def _slowest(links: Sequence[LinkSample]) -> LinkProbe | None:
+    """The group's: an all-reduce is over when its slowest rank is done."""
+    if not links:
+        return None
+    return LinkProbe(
+        links[0].payload_bytes,
+        max(link.as_bucketed_seconds for link in links),
+        max(link.merged_seconds for link in links),
+    )

@@ -1,0 +1,113 @@
+"""From readings of a machine to what its devices did over the measured steps."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from torchscale.schema.launch.telemetry import GpuReading, GpuUse, Reading, Telemetry
+
+_NO_GPU = "the driver did not answer (NVML)"
+
+
+def digest_telemetry(
+    readings: Sequence[Reading],
+    start: float,
+    end: float,
+    *,
+    gpus: Sequence[str] = (),
+    sampler_cpu_seconds: float | None = None,
+) -> Telemetry | None:
+    """Readings between ``start`` and ``end`` (seconds since the epoch); ``None`` without any.
+
+    Counters are taken at both ends, between the readings around each: of the readings alone, a second at either end
+    would be missing. ``gpus`` are the UUIDs that should be there.
+    """
+    inside = [reading for reading in readings if start <= reading.time <= end]
+    if not inside or end <= start:
+        return None
+    seconds = end - start
+    uses = tuple(_gpu_use(uuid, readings, inside, start, end) for uuid in _uuids(inside))
+    return Telemetry(
+        seconds=seconds,
+        readings=len(inside),
+        sampler_cpu_seconds=sampler_cpu_seconds,
+        cpu_busy=_mean([reading.cpu_busy for reading in inside]),
+        memory_used_peak_bytes=max(reading.memory_used_bytes for reading in inside),
+        sent_bytes_per_second=_rate([(reading.time, reading.sent_bytes) for reading in readings], start, end),
+        received_bytes_per_second=_rate([(reading.time, reading.received_bytes) for reading in readings], start, end),
+        gpus=uses,
+        problem=_NO_GPU if len(gpus) > len(uses) else "",
+    )
+
+
+def joules(telemetry: Telemetry | None) -> float | None:
+    """Energy of all GPUs over the measured steps: the counters', else mean power × time; ``None`` where a GPU has
+    neither, or there is none."""
+    if telemetry is None or not telemetry.gpus:
+        return None
+    parts = [
+        use.energy_joules
+        if use.energy_joules is not None
+        else None
+        if use.power_watts is None
+        else use.power_watts * telemetry.seconds
+        for use in telemetry.gpus
+    ]
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def _uuids(readings: Sequence[Reading]) -> list[str]:
+    return list(dict.fromkeys(gpu.uuid for reading in readings for gpu in reading.gpus))
+
+
+def _gpu_use(uuid: str, readings: Sequence[Reading], inside: Sequence[Reading], start: float, end: float) -> GpuUse:
+    timed = [(reading.time, gpu) for reading in readings for gpu in reading.gpus if gpu.uuid == uuid]
+    here = [gpu for reading in inside for gpu in reading.gpus if gpu.uuid == uuid]
+    power = [(time, gpu.energy_joules) for time, gpu in timed]
+    rate = _rate(power, start, end)
+    reasons = [gpu.throttle_reasons for gpu in here if gpu.throttle_reasons is not None]
+    errors = [gpu.ecc_errors for _, gpu in timed if gpu.ecc_errors is not None]
+
+    def mean(pick: Callable[[GpuReading], float | None]) -> float | None:
+        return _mean([pick(gpu) for gpu in here])
+
+    def peak(pick: Callable[[GpuReading], float | None]) -> float | None:
+        return max((value for gpu in here if (value := pick(gpu)) is not None), default=None)
+
+    memory, processes = peak(lambda gpu: gpu.memory_used_bytes), peak(lambda gpu: gpu.processes)
+    return GpuUse(
+        uuid=uuid,
+        busy=mean(lambda gpu: gpu.busy),
+        memory_busy=mean(lambda gpu: gpu.memory_busy),
+        memory_used_peak_bytes=None if memory is None else int(memory),
+        power_watts=mean(lambda gpu: gpu.power_watts),
+        energy_joules=None if rate is None else rate * (end - start),
+        temperature_peak_celsius=peak(lambda gpu: gpu.temperature_celsius),
+        sm_clock_hertz=mean(lambda gpu: gpu.sm_clock_hertz),
+        throttle_reasons=tuple(sorted({name for names in reasons for name in names})) if reasons else None,
+        throttled_share=sum(bool(names) for names in reasons) / len(reasons) if reasons else None,
+        new_ecc_errors=max(errors) - errors[0] if errors else None,
+        pcie_bytes_per_second=mean(lambda gpu: gpu.pcie_bytes_per_second),
+        nvlink_bytes_per_second=mean(lambda gpu: gpu.nvlink_bytes_per_second),
+        processes_peak=None if processes is None else int(processes),
+    )
+
+
+def _rate(counter: Sequence[tuple[float, float | None]], start: float, end: float) -> float | None:
+    """Growth of a counter per second between two moments; ``None`` where readings do not reach around them, or where
+    the counter fell."""
+    known = [(time, value) for time, value in counter if value is not None]
+    if len(known) < 2 or known[0][0] > start or known[-1][0] < end:
+        return None
+    times, values = zip(*known, strict=True)
+    first, last = np.interp((start, end), times, values)
+    return float(last - first) / (end - start) if last >= first else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

@@ -1,0 +1,26 @@
+"""Figures of one launch from its raw batches."""
+
+from __future__ import annotations
+
+import math
+
+from torchscale.schema.launch.record import LaunchRecord, payload
+from torchscale.schema.launch.training import TrainingResult
+
+
+def batch_step_seconds(result: TrainingResult) -> list[float]:
+    """Mean step of each batch for the group; batches of a fixed number of steps may differ by one step."""
+    steps = [batch.steps for batch in result.ranks[0].batches]
+    return [seconds / count for seconds, count in zip(result.batch_seconds, steps, strict=False)]
+
+
+def samples_per_second(result: TrainingResult) -> float:
+    """Of the group: global samples ÷ summed wall time of the batches, so that stalls count."""
+    samples_per_step = sum(rank.samples_per_step for rank in result.ranks)
+    return result.measured_steps * samples_per_step / math.fsum(result.batch_seconds)
+
+
+def startup_seconds(record: LaunchRecord) -> float:
+    """Wall time of the launch outside warm-up and measurement."""
+    result = payload(record, TrainingResult)
+    return max(0.0, record.seconds - result.ranks[0].warmup.seconds - math.fsum(result.batch_seconds))

@@ -1,0 +1,181 @@
+"""Values that options and config keys accept. No pydantic here: the command line imports this to build its help."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+OptimizerName = Literal["sgd", "adam", "adamw"]
+DeviceRequest = Literal["auto", "cuda", "cpu", "mps", "xpu"]
+DeviceKind = Literal["cuda", "cpu", "mps", "xpu"]
+"""The device type that a request resolves to on a machine."""
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+Checkpointing = Literal["none", "selective", "full"]
+DataSource = Literal["synthetic", "synthetic-host", "cifar100", "shards"]
+Isolation = Literal["cell", "group"]
+Placement = Literal["packed", "spread"]
+Scaling = Literal["weak", "strong"]
+Preset = Literal["standard", "quick"]
+CellKind = Literal["training", "collectives", "hardware", "memory"]
+Operation = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "send_recv",
+    "pairs",
+    "barrier",
+]
+ElementType = Literal["fp64", "fp32", "fp16", "bf16", "int64", "int32", "uint8"]
+MatmulType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8"]
+OPERATIONS: tuple[Operation, ...] = Operation.__args__  # type: ignore[attr-defined]
+
+
+class Rerun(str, Enum):
+    """Which completed launches are measured again; earlier results are kept in a separate directory, not deleted."""
+
+    FAILED = "failed"
+    ALL = "all"
+
+
+class Tool(str, Enum):
+    """The profiler that makes a recording."""
+
+    NSYS = "nsys"
+    KINETO = "kineto"
+
+
+class ToolChoice(str, Enum):
+    """The requested profiler; ``auto`` uses nsys on CUDA if it is complete, else torch.profiler."""
+
+    AUTO = "auto"
+    NSYS = "nsys"
+    KINETO = "kineto"
+
+
+class ProfileTarget(str, Enum):
+    """The purpose of a recording: decides what is recorded besides spans, and which tables are shown."""
+
+    SYNC_STALLS = "sync_stalls"
+    KERNELS = "kernels"
+    MEMORY = "memory"
+    INPUT = "input"
+    ALL = "all"
+
+    @property
+    def memory(self) -> bool:
+        """Whether allocations are recorded."""
+        return self in (ProfileTarget.MEMORY, ProfileTarget.ALL)
+
+
+class WindowChoice(str, Enum):
+    """Which part of a recording is analyzed."""
+
+    AUTO = "auto"
+    STEPS = "steps"
+    DEVICE = "device"
+
+
+class Metric(str, Enum):
+    """The metric of a comparison; values as in options and files."""
+
+    THROUGHPUT = "throughput"
+    """Global samples per second."""
+    STEP_P95 = "step-p95"
+    """95th percentile of the group's step, seconds."""
+    MEMORY = "memory"
+    """Peak bytes of the device that uses most."""
+    ENERGY = "energy"
+    """Samples per joule of all GPUs."""
+    COST = "cost"
+    """Samples per unit of money, from throughput and a price."""
+    BUSBW = "busbw"
+    """Highest bus bandwidth of a collective, bytes per second."""
+    COMPUTE = "compute"
+    """Peak rate of matrix products, FLOP/s of a device."""
+    COPY = "copy"
+    """Copy bandwidth, bytes per second."""
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a higher value is better."""
+        return self not in (Metric.STEP_P95, Metric.MEMORY)
+
+
+class ResultSchema(str, Enum):
+    """JSON that commands print or write for other programs, each with a published JSON Schema."""
+
+    REPORT = "report"
+    """``report --format json`` and ``benchmark --json``."""
+    COMPARE = "compare"
+    """``compare --format json``."""
+    MACHINE = "machine"
+    """``comm --json``, ``hardware --json`` and ``memory --json``."""
+    MAX_BATCH = "max-batch"
+    """``memory --find-max-batch --json``."""
+    PROFILE = "profile"
+    """``profile --json`` and ``analysis.json``."""
+    VALIDATE = "validate"
+    """``validate --json``."""
+    BASELINE = "baseline"
+    """The files of ``baseline save``."""
+
+
+class Requirement(str, Enum):
+    """What ``validate --require`` insists on."""
+
+    CUDA = "cuda"
+    NCCL = "nccl"
+    NSYS = "nsys"
+
+
+class CatalogKind(str, Enum):
+    """What ``list`` shows."""
+
+    MODELS = "models"
+    STRATEGIES = "strategies"
+    PRECISIONS = "precisions"
+    OPTIMIZERS = "optimizers"
+    PRESETS = "presets"
+    HARDWARE = "hardware"
+    DEVICES = "devices"
+    LINKS = "links"
+
+
+class ConfigFormat(str, Enum):
+    """How ``config show`` prints."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+class ReportFormat(str, Enum):
+    """What ``report`` writes."""
+
+    HTML = "html"
+    PDF = "pdf"
+    MARKDOWN = "md"
+    CSV = "csv"
+    JSON = "json"
+    TERMINAL = "terminal"
+
+
+class CompareFormat(str, Enum):
+    """What ``compare`` writes."""
+
+    TERMINAL = "terminal"
+    HTML = "html"
+    PDF = "pdf"
+    MARKDOWN = "md"
+    JSON = "json"
+
+
+class FailOn(str, Enum):
+    """What makes ``compare`` fail."""
+
+    REGRESSION = "regression"
+    UNDECIDED = "undecided"
+    NEVER = "never"

@@ -1,0 +1,78 @@
+"""How the devices of a cell share the work: the one place where degrees are multiplied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """A rank's place in the mesh of :class:`Degrees`."""
+
+    pipeline: int
+    replicate: int
+    shard: int
+    tensor: int
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Degrees of every kind of parallelism. Ranks lie in the order pipeline, replicate, shard, tensor, the last one
+    innermost: neighbouring ranks communicate most.
+
+    Attributes:
+        world_size: Devices; the product of the others.
+        replicate: Copies of the model, each with its share of the batch, that average their gradients.
+        shard: Devices that a copy's parameters, gradients and optimizer state are split over (FSDP), each with its
+            share of the batch.
+        tensor: Devices that share the matrices of every layer, and see the same samples.
+        pipeline: Devices that hold different layers, and see the same samples.
+
+    Raises:
+        ValueError: a degree is below 1, or their product is not the world size; the text prints them all.
+    """
+
+    world_size: int
+    replicate: int = 1
+    shard: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+
+    def __post_init__(self) -> None:
+        degrees = (self.replicate, self.shard, self.tensor, self.pipeline)
+        if min(degrees) < 1 or self.replicate * self.shard * self.tensor * self.pipeline != self.world_size:
+            raise ValueError(f"{self} does not multiply to {self.world_size} device{'s' * (self.world_size != 1)}")
+
+    def __str__(self) -> str:
+        return f"replicate {self.replicate} × shard {self.shard} × tensor {self.tensor} × pipeline {self.pipeline}"
+
+    @classmethod
+    def filled(cls, world_size: int, *, shard: int = 1, tensor: int = 1, pipeline: int = 1) -> Degrees:
+        """As many replicas as fit into ``world_size`` beside the other degrees.
+
+        Raises:
+            ValueError: they do not divide it.
+        """
+        return cls(world_size, max(1, world_size // (shard * tensor * pipeline)), shard, tensor, pipeline)
+
+    @property
+    def data(self) -> int:
+        """Devices, or groups of them, that each have a share of the batch of their own."""
+        return self.replicate * self.shard
+
+    @property
+    def model(self) -> int:
+        """Devices that work on the same samples."""
+        return self.tensor * self.pipeline
+
+    def coordinate(self, rank: int) -> Coordinate:
+        """The coordinate of a rank in the mesh."""
+        rest, tensor = divmod(rank, self.tensor)
+        rest, shard = divmod(rest, self.shard)
+        pipeline, replicate = divmod(rest, self.replicate)
+        return Coordinate(pipeline, replicate, shard, tensor)
+
+    def data_index(self, rank: int) -> int:
+        """Which share of the batch a rank works on, from 0 to ``data`` - 1."""
+        place = self.coordinate(rank)
+        return place.replicate * self.shard + place.shard

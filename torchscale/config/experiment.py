@@ -1,0 +1,163 @@
+"""An experiment as the user writes it: strict, typed; the keys of the top level and the rules across sections.
+
+The YAML reader and the wording of errors live in :mod:`torchscale.config.load`; this module says what is valid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from torchscale.catalog.models import OptionValue, find_model
+from torchscale.config.base import Axis, AxisSchema, ConfigSection, PositiveInt, as_axis, as_named
+from torchscale.config.choices import CellKind, DeviceRequest, Scaling
+from torchscale.config.machine_sections import (
+    CollectivesSettings,
+    HardwareSettings,
+    MemorySettings,
+    TelemetrySettings,
+)
+from torchscale.config.sections import (
+    BenchmarkSettings,
+    DataSettings,
+    LaunchSettings,
+    ModelChoice,
+    ModelSettings,
+    ParallelSettings,
+    ProfilingSettings,
+    TrainingSettings,
+)
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._ -]{0,98}[A-Za-z0-9._-])?")
+
+_NO_MODELS: tuple[Any, ...] = ()
+"""The value of ``models`` and ``batch_sizes`` where nothing is trained."""
+
+
+def _as_axis_if_needed(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+    return value if value is _NO_MODELS else as_axis(value)
+
+
+def _as_named_if_needed(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+    return value if value is _NO_MODELS else as_named(value)
+
+
+class Experiment(ConfigSection):
+    """A config file after overrides: every key with its value or default."""
+
+    experiment_name: str = Field("experiment", description="Names the results directory: results/<experiment_name>.")
+    models: Annotated[
+        tuple[ModelChoice, ...],
+        BeforeValidator(_as_axis_if_needed),
+        BeforeValidator(_as_named_if_needed),
+        AxisSchema({"type": "string"}),
+    ] = Field(description="Model names, import paths, or mappings {name: …, option: …}; an axis.")
+    batch_sizes: Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_axis_if_needed), AxisSchema()] = Field(
+        description="Samples per device and step (weak scaling), or per step over all devices (strong scaling); an "
+        "axis."
+    )
+    gpu_counts: Axis[PositiveInt] | Literal["auto"] = Field(
+        "auto", description="World sizes; auto uses 1, 2, 4, … up to the available devices; an axis."
+    )
+    device: DeviceRequest = Field("auto", description="cuda, cpu, or auto: CUDA if available to torch, else CPU.")
+    measure: Annotated[tuple[CellKind, ...], BeforeValidator(as_axis), AxisSchema()] = Field(
+        ("training",),
+        description="What is measured: training, collectives, hardware, memory; training and memory need models and "
+        "batch_sizes.",
+    )
+    scaling: Scaling = Field("weak", description="weak: fixed batch per device; strong: fixed global batch.")
+    training: TrainingSettings = Field(default_factory=TrainingSettings)
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    data: DataSettings = Field(default_factory=DataSettings)
+    parallel: ParallelSettings = Field(default_factory=ParallelSettings)
+    benchmark: BenchmarkSettings = Field(default_factory=BenchmarkSettings)
+    launch: LaunchSettings = Field(default_factory=LaunchSettings)
+    profiling: ProfilingSettings = Field(default_factory=ProfilingSettings)
+    collectives: CollectivesSettings = Field(default_factory=CollectivesSettings)
+    hardware: HardwareSettings = Field(default_factory=HardwareSettings)
+    memory: MemorySettings = Field(default_factory=MemorySettings)
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _models_only_where_needed(cls, data: Any) -> Any:  # noqa: ANN401 - raw input from YAML
+        """Without anything to train, ``models`` and ``batch_sizes`` may be left out."""
+        measure = data.get("measure") if isinstance(data, dict) else None
+        kinds = measure if isinstance(measure, list | tuple) else [measure]
+        if measure is None or "training" in kinds or "memory" in kinds:
+            return data
+        return {**data, **{key: _NO_MODELS for key in ("models", "batch_sizes") if not data.get(key)}}
+
+    @field_validator("experiment_name")
+    @classmethod
+    def _safe_name(cls, name: str) -> str:
+        if not _SAFE_NAME.fullmatch(name) or ".." in name:
+            raise ValueError(
+                "must be a plain file name of at most 100 characters: letters, digits, '.', '_', '-' and spaces"
+            )
+        return name
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> Experiment:
+        """Every option must be accepted by a model of this experiment, with a value of the default's type."""
+        problems: dict[tuple[str | int, ...], str] = {}
+        for index, choice in enumerate(self.models):
+            facts = find_model(choice.name)
+            if facts is not None:
+                for key, value in choice.options.items():
+                    problems["models", index, key] = _option_problem(key, value, facts.options)
+        takers = [facts.options for choice in self.models if (facts := find_model(choice.name)) is not None]
+        if self.models and len(takers) == len(self.models):
+            known = {key: default for options in takers for key, default in options.items()}
+            for key, value in self.model.options.items():
+                problems["model", "options", key] = _option_problem(key, value, known)
+        if any(problems.values()):
+            raise KeyProblems({path: text for path, text in problems.items() if text})
+        return self
+
+    @model_validator(mode="after")
+    def _no_model_twice(self) -> Experiment:
+        """Two entries that build the same model would be the same cell."""
+        seen: dict[str, int] = {}
+        for index, choice in enumerate(self.models):
+            same = repr((choice.name, sorted(self.options_of(choice).items())))
+            if same in seen:
+                raise KeyProblems({("models", index): f"builds the same model as models[{seen[same]}]; keep one"})
+            seen[same] = index
+        return self
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Experiment:
+        if self.training.epochs is not None and (self.benchmark.measure_steps or self.benchmark.measure_seconds):
+            text = "cannot be combined with benchmark.measure_steps or benchmark.measure_seconds; keep one"
+            raise KeyProblems({("training", "epochs"): text})
+        return self
+
+    def options_of(self, choice: ModelChoice) -> dict[str, OptionValue]:
+        """The model's options: catalog defaults, then the shared options that it accepts, then its own."""
+        facts = find_model(choice.name)
+        if facts is None:
+            return {**self.model.options, **choice.options}
+        shared = {key: value for key, value in self.model.options.items() if key in facts.options}
+        return {**facts.options, **shared, **choice.options}
+
+
+class KeyProblems(ValueError):
+    """Mistakes that concern several keys, each with the path of the key to report."""
+
+    def __init__(self, problems: Mapping[tuple[str | int, ...], str]) -> None:
+        super().__init__("; ".join(problems.values()))
+        self.problems = problems
+
+
+def _option_problem(name: str, value: OptionValue, known: Mapping[str, OptionValue]) -> str:
+    """The problem with a model's option; empty if there is none."""
+    if name not in known:
+        return f"no model of this config has the option {name!r}; known: {', '.join(sorted(known))}"
+    default = known[name]
+    if type(value) is not type(default) or (isinstance(value, int) and value < 1):
+        return f"expected a positive whole number such as {default}"
+    return ""

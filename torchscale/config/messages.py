@@ -1,0 +1,225 @@
+"""Messages of validation errors: the key, its value, what was expected, and the nearest valid name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from torchscale.catalog.models import MODELS
+from torchscale.config.experiment import Experiment, KeyProblems
+from torchscale.config.strategy import STRATEGIES
+from torchscale.config.yaml_reader import Data, KeyPath
+
+_NUMBER_AS_TEXT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]{1,2}")
+_LIST_AS_TEXT = re.compile(r"[\w.:-]+([, ]+[\w.:-]+)+")
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "dict_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "tuple_type": "a list",
+}
+_MAX_VALUE_CHARACTERS = 60
+"""A message with file, key and expectation then still fits on two lines of a terminal."""
+
+
+def explain(error: ValidationError, data: Data) -> list[tuple[KeyPath, str]]:
+    """Path and sentence of every problem, one per path."""
+    problems: list[tuple[KeyPath, str]] = []
+    grouped: dict[KeyPath, list[ErrorDetails]] = {}
+    for details in error.errors(include_url=False):
+        raised = details.get("ctx", {}).get("error")
+        if isinstance(raised, KeyProblems):
+            problems += [(path, _with_value(text, value_at(data, path))) for path, text in raised.problems.items()]
+        else:
+            grouped.setdefault(_true_path(details, data), []).append(details)
+    inner = {path[:end] for path in grouped for end in range(len(path))}
+    for path, group in grouped.items():
+        # A list that may also be written as a word fails as both; only its wrong item is reported.
+        if path not in inner or any(details["type"] != "literal_error" for details in group):
+            problems.append((path, _sentence(path, group, data)))
+    return problems
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` or nothing. Capitals, ``-`` and ``_`` make no difference."""
+    folded = {_folded(name): name for name in known}
+    near = difflib.get_close_matches(_folded(word), folded, n=1, cutoff=0.6)
+    return f"; did you mean {folded[near[0]]!r}?" if near else ""
+
+
+def nearest_key(key: str, siblings: Collection[str]) -> str:
+    """A suggestion: the section where a key of that name belongs, or a similar key of the same section."""
+    for dotted in dotted_keys():
+        name = dotted.rpartition(".")[2]
+        if _folded(name) == _folded(key) and name not in siblings:
+            return f"; did you mean {dotted!r}?"
+    return did_you_mean(key, siblings)
+
+
+def shown(value: object) -> str:
+    """A value as a config writes it, cut to fit a one-line message."""
+    return shortened_value(_written(value))
+
+
+def shortened_value(text: str) -> str:
+    """``text``, cut to fit a one-line message."""
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else text[: _MAX_VALUE_CHARACTERS - 1] + "…"
+
+
+def _written(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_written(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_written, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)
+
+
+def _folded(word: str) -> str:
+    return word.casefold().replace("_", "-")
+
+
+def keys_of(path: KeyPath, data: Data = None) -> list[str]:
+    """The valid keys of the mapping at ``path`` of ``data``."""
+    model: Any = Experiment
+    if path[:2] == ("parallel", "strategy"):
+        kind = STRATEGIES.get(str(value_at(data, (*path, "name"))))
+        return [] if kind is None else list(kind.model_fields)
+    for part in path:
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return []
+        field = model.model_fields.get(str(part))
+        model = field.annotation if field is not None else None
+    is_section = isinstance(model, type) and issubclass(model, BaseModel)
+    return list(model.model_fields) if is_section else []
+
+
+def value_at(data: Data, path: KeyPath) -> Data:
+    """The value at a path; a scalar is every item of its axis."""
+    for part in path:
+        if isinstance(data, dict) and part in data:
+            data = data[str(part)]
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+    return data
+
+
+def _true_path(details: ErrorDetails, data: Data) -> KeyPath:
+    """The path in the user's data: pydantic's, without the labels of unions and of single values read as axes."""
+    path: list[str | int] = []
+    here = data
+    for position, part in enumerate(details["loc"]):
+        if isinstance(here, dict) and part in here:
+            here = here[str(part)]
+            path.append(part)
+        elif isinstance(here, list) and isinstance(part, int) and part < len(here):
+            here = here[part]
+            path.append(part)
+        elif position == len(details["loc"]) - 1 and details["type"] == "missing" and isinstance(part, str):
+            path.append(part)
+    return tuple(path)
+
+
+def _sentence(path: KeyPath, group: list[ErrorDetails], data: Data) -> str:
+    value = value_at(data, path)
+    for details in group:
+        kind, context = details["type"], details.get("ctx", {})
+        if kind == "extra_forbidden":
+            return f"unknown key{nearest_key(str(path[-1]), keys_of(path[:-1], data))}"
+        if kind == "missing":
+            return "this key is required"
+        if kind == "union_tag_not_found":
+            return f"the key 'name' is required: one of {', '.join(STRATEGIES)}"
+        if kind == "value_error":
+            return _value_error(str(context.get("error")), value)
+    if path[:1] == ("models",) and any(details["type"] == "model_type" for details in group):
+        return f"expected a model's name, or a mapping {{name: …, option: …}}, got {shown(value)}"
+    kinds = list(dict.fromkeys(_expectation(details) for details in group))
+    expected = " or ".join(kind for kind in kinds if kind != "a whole number" or "a number" not in kinds)
+    return f"expected {expected}, got {shown(value)}{_hint(value, expected, group)}"
+
+
+def _hint(value: Data, expected: str, group: list[ErrorDetails]) -> str:
+    """What to write instead, where the value suggests it."""
+    if value is None:
+        return "; remove the key, or give it a value"
+    if not isinstance(value, str):
+        return f"; quote it to make it text: '{value}'" if expected == "text" and type(value) in (int, float) else ""
+    if _NUMBER_AS_TEXT.fullmatch(value) and "number" in expected:
+        plain = f"{float(value):.0f}" if "whole" in expected else f"{float(value):g} or {_with_point(value)}"
+        return f"; {value} is text in YAML: write {plain}"
+    near = did_you_mean(value, [text for details in group for text in _literals(details)])
+    return near or _as_list(value)
+
+
+def _as_list(value: str) -> str:
+    """A hint for ``64,128``, which YAML reads as one word."""
+    if len(value) > _MAX_VALUE_CHARACTERS or not _LIST_AS_TEXT.fullmatch(value):
+        return ""
+    return f"; write a list as [{', '.join(re.split(r'[, ]+', value))}]"
+
+
+def _value_error(text: str, value: Data) -> str:
+    if text == "unknown model":
+        name = value["name"] if isinstance(value, dict) else value
+        near = _as_list(str(name)) or did_you_mean(str(name), MODELS)
+        return f"unknown model {shown(name)}{near or '; see `torchscale list models`, or use package.module:function'}"
+    return text if shown(value) in text or isinstance(value, dict) else f"{text}; got {shown(value)}"
+
+
+def _with_value(text: str, value: Data) -> str:
+    return f"{text}, got {shown(value)}" if text.startswith("expected") else text
+
+
+def _expectation(details: ErrorDetails) -> str:
+    kind, context = details["type"], details.get("ctx", {})
+    bounds = {
+        "greater_than_equal": ("ge", "a number of at least"),
+        "greater_than": ("gt", "a number above"),
+        "less_than": ("lt", "a number below"),
+        "less_than_equal": ("le", "a number of at most"),
+    }
+    if kind in bounds:
+        key, bound = bounds[kind]
+        return f"{bound} {context[key]:g}" if isinstance(context[key], float) else f"{bound} {context[key]}"
+    if kind == "literal_error":
+        return str(context["expected"])
+    if kind == "union_tag_invalid":
+        return str(context["expected_tags"])
+    return _EXPECTED.get(kind, details["msg"])
+
+
+def _literals(details: ErrorDetails) -> list[str]:
+    where = {"literal_error": "expected", "union_tag_invalid": "expected_tags"}.get(details["type"])
+    return [] if where is None else re.findall(r"'([^']*)'", str(details.get("ctx", {}).get(where, "")))
+
+
+def _with_point(number: str) -> str:
+    """``1e3`` → ``1.0e+3``, which YAML reads as a number."""
+    mantissa, _, exponent = number.lower().partition("e")
+    mantissa = mantissa if "." in mantissa else f"{mantissa}.0"
+    return f"{mantissa}e{exponent if exponent[:1] in '+-' else '+' + exponent}"
+
+
+@cache
+def dotted_keys() -> tuple[str, ...]:
+    """Every key there is, ``training.seed`` and the like, for suggestions."""
+    keys = []
+    for name, field in Experiment.model_fields.items():
+        keys.append(name)
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            keys += [f"{name}.{key}" for key in section.model_fields]
+    return tuple(keys)

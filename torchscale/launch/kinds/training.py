@@ -1,0 +1,103 @@
+"""Launches of training: digests of the ranks' steps, and whether something was trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from torchscale.analysis.stats.series import digest
+from torchscale.analysis.training.signals import digest_signals
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.rank import RankRecord
+from torchscale.schema.launch.signals import SignalDigest
+from torchscale.schema.launch.steps import EpochSample, StepDigest, StepSample
+from torchscale.schema.launch.training import TrainingResult
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def environment(cell: TrainingCell) -> Mapping[str, str]:
+    """Empty: these ranks need no variables of their own."""
+    return {}
+
+
+def collect_payload(directory: Path, ranks: Sequence[RankRecord]) -> TrainingResult:
+    """The ranks' records, digests of their steps, and the epochs."""
+    group, per_rank, signals = _digests(directory, ranks)
+    return TrainingResult(
+        ranks=tuple(ranks),
+        steps=group,
+        rank_steps=per_rank,
+        signals=signals,
+        epochs=tuple(_read_lines(directory / "epochs.jsonl", EpochSample)),
+    )
+
+
+def measured_window(payload: TrainingResult) -> tuple[float, float] | None:
+    """From the last rank's first measured step to the first rank's last one."""
+    ranks = payload.ranks
+    starts = [rank.measured_from for rank in ranks if rank.measured_from is not None]
+    ends = [rank.measured_until for rank in ranks if rank.measured_until is not None]
+    if not starts or len(ends) < ranks[0].world_size:
+        return None
+    return max(starts), min(ends)
+
+
+def invalid_reason(payload: TrainingResult) -> str:
+    """A loss that is not finite, ranks that hold different parameters, or nothing trained; empty otherwise."""
+    for record in payload.ranks:
+        if not record.losses_finite:
+            return f"the loss of rank {record.rank} was not a finite number"
+        if record.parameters_equal is False:
+            return (
+                f"after the first steps the ranks held different parameters: {record.parameters_differing}; "
+                "gradients were not reduced"
+            )
+        if not record.parameters_changed:
+            return "no parameter changed during warm-up: nothing was trained"
+    return ""
+
+
+def _digests(
+    directory: Path, ranks: Sequence[RankRecord]
+) -> tuple[StepDigest | None, tuple[StepDigest, ...], SignalDigest | None]:
+    """Digest of the group's steps (per step the slowest rank), of each rank's, and of all for the diagnosis."""
+    series = [_read_lines(directory / f"steps-rank-{record.rank}.jsonl", StepSample) for record in ranks]
+    if not series or not all(series):
+        return None, (), None
+    per_rank = tuple(_step_digest(samples, [sample.seconds for sample in samples]) for samples in series)
+    whole = len(ranks) == ranks[0].world_size and len({len(samples) for samples in series}) == 1
+    if not whole:
+        return None, per_rank, None
+    slowest = [max(step.seconds for step in steps) for steps in zip(*series, strict=True)]
+    everything = [sample for samples in series for sample in samples]
+    batch_steps = [batch.steps for batch in ranks[0].batches]
+    signals = digest_signals(series, batch_steps) if sum(batch_steps) == len(slowest) else None
+    return _step_digest(everything, slowest), per_rank, signals
+
+
+def _step_digest(samples: Sequence[StepSample], seconds: Sequence[float]) -> StepDigest:
+    count = len(samples)
+    syncs = [sample.sync for sample in samples if sample.sync is not None]
+    bubbles = [sample.bubble for sample in samples if sample.bubble is not None]
+    return StepDigest(
+        seconds=digest(seconds),
+        mean_data_wait=math.fsum(sample.data_wait for sample in samples) / count,
+        mean_forward=math.fsum(sample.forward for sample in samples) / count,
+        mean_backward=math.fsum(sample.backward for sample in samples) / count,
+        mean_optimizer=math.fsum(sample.optimizer for sample in samples) / count,
+        mean_sync=math.fsum(syncs) / count if len(syncs) == count else None,
+        mean_bubble=math.fsum(bubbles) / count if len(bubbles) == count else None,
+    )
+
+
+def _read_lines(path: Path, model: type[M]) -> list[M]:
+    """A file with an object on each line; nothing where it is missing or a line is cut off."""
+    try:
+        return [model.model_validate_json(line) for line in path.read_bytes().splitlines()]
+    except (OSError, ValidationError):
+        return []

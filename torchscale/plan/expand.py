@@ -1,0 +1,184 @@
+"""Expands an experiment into a plan: the ordered cells, each to be run or skipped with a reason. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torchscale.config.choices import DeviceKind
+from torchscale.config.experiment import Experiment
+from torchscale.errors import MachineError
+from torchscale.plan.kinds import plan_kind
+from torchscale.plan.obstacles import ExecutionTarget
+from torchscale.plan.placement import bound_cores, ordered
+from torchscale.schema.cells.kinds import KINDS, AnyCell, of_kind
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.node.machine import Machine
+from torchscale.schema.run.experiment_file import PlannedCell
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells of an experiment on one machine.
+
+    Attributes:
+        cells: In the order in which they run.
+        device: What the device request resolved to.
+        device_indices: Usable devices in order: GPU indices, or cores on CPU.
+        threads_per_rank: CPU threads of every rank of every cell.
+        numa_cores: Cores of each device's NUMA node, by device index; empty where unknown or not requested.
+        uuids: UUIDs of the GPUs by index, as far as the driver reports them.
+    """
+
+    cells: tuple[PlannedCell, ...]
+    device: DeviceKind
+    device_indices: tuple[int, ...]
+    threads_per_rank: int
+    numa_cores: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    uuids: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def to_run(self) -> tuple[AnyCell, ...]:
+        """The cells that are not skipped."""
+        return tuple(entry.cell for entry in self.cells if entry.skip_reason is None)
+
+    @property
+    def training(self) -> tuple[TrainingCell, ...]:
+        """The training cells that are not skipped."""
+        return of_kind(self.to_run, TrainingCell)
+
+    @property
+    def hash(self) -> str:
+        """Hash over the ids of all cells: changes when any cell does."""
+        return hashlib.sha256("\n".join(entry.cell.id for entry in self.cells).encode()).hexdigest()[:16]
+
+    def device_indices_of(self, world_size: int) -> tuple[int, ...]:
+        """The device index of each rank; empty on CPU. Ranks beyond the last device start again with the first."""
+        if self.device == "cpu":
+            return ()
+        return tuple(self.device_indices[rank % len(self.device_indices)] for rank in range(world_size))
+
+    def uuids_of(self, world_size: int) -> tuple[str, ...]:
+        """UUIDs of the GPUs that the ranks use, each once."""
+        indices = dict.fromkeys(self.device_indices_of(world_size))
+        return tuple(self.uuids[index] for index in indices if index in self.uuids)
+
+    def is_oversubscribed(self, world_size: int) -> bool:
+        """Whether ranks share devices, or cores on CPU."""
+        capacity = len(self.device_indices) // (self.threads_per_rank if self.device == "cpu" else 1)
+        return world_size > capacity
+
+    def has_exclusive_cores(self, world_size: int) -> bool:
+        """Whether no two ranks share a core."""
+        return self.device == "cpu" and not self.is_oversubscribed(world_size)
+
+    def cpu_sets(self, world_size: int) -> tuple[tuple[int, ...], ...] | None:
+        """The cores of each rank: on CPU equally many, disjoint unless oversubscribed; with a GPU those of its NUMA
+        node. ``None``: ranks are not pinned."""
+        if self.device != "cpu":
+            return bound_cores(self.numa_cores, self.device_indices_of(world_size))
+        share = self.threads_per_rank
+        capacity = len(self.device_indices) // share
+        offsets = [(rank % capacity) * share for rank in range(world_size)]
+        return tuple(self.device_indices[offset : offset + share] for offset in offsets)
+
+
+def make_plan(experiment: Experiment, machine: Machine) -> Plan:
+    """Expand the axes into cells, with a reason for each that this machine cannot run.
+
+    Raises:
+        MachineError: the machine lacks a device, core or thread count that the experiment requests.
+    """
+    device = _resolve_device(experiment, machine)
+    available = _available_devices(device, machine)
+    indices = _chosen_devices(experiment, device, available)
+    devices = machine.environment.devices if device != "cpu" else ()
+    if experiment.launch.devices == "auto":
+        indices = ordered(indices, devices, experiment.launch.placement)
+    counts = _world_sizes(experiment, len(indices))
+    threads = _threads_per_rank(experiment, device, counts, indices, machine)
+    torch = machine.environment.versions.torch
+    target = ExecutionTarget(device, indices, threads, devices, experiment.launch.oversubscribe, torch)
+    cells = tuple(
+        PlannedCell(cell=cell, skip_reason=plan_kind(cell.kind).skip_reason(cell, target))
+        for cell in _expand(experiment, device, counts)
+    )
+    numa_cores = machine.cores_beside(devices) if experiment.launch.numa_binding else {}
+    uuids = {info.index: info.uuid for info in devices if info.uuid is not None}
+    return Plan(cells, device, indices, threads, numa_cores, uuids)
+
+
+def _resolve_device(experiment: Experiment, machine: Machine) -> DeviceKind:
+    requested, environment = experiment.device, machine.environment
+    if requested == "cpu":
+        return "cpu"
+    if requested in ("mps", "xpu"):
+        if any(info.kind == requested for info in environment.devices):
+            return requested
+        raise MachineError(
+            f"device: {requested}, but PyTorch finds no such device on this machine", hint="set device: auto or cpu"
+        )
+    if environment.cuda_available:
+        return "cuda"
+    if requested == "cuda":
+        raise MachineError(
+            "device: cuda, but PyTorch finds no CUDA device on this machine",
+            hint="run `torchscale validate --require cuda` to see why",
+        )
+    return "cpu"
+
+
+def _available_devices(device: DeviceKind, machine: Machine) -> tuple[int, ...]:
+    if device == "cpu":
+        return machine.cores
+    return tuple(info.index for info in machine.environment.devices if info.kind == device)
+
+
+def _chosen_devices(experiment: Experiment, device: DeviceKind, available: tuple[int, ...]) -> tuple[int, ...]:
+    chosen = experiment.launch.devices
+    if isinstance(chosen, str):
+        return available
+    missing = [index for index in chosen if index not in available]
+    if missing:
+        noun = "cores" if device == "cpu" else "GPUs"
+        raise MachineError(
+            f"launch.devices: {', '.join(map(str, missing))} not among the usable {noun} "
+            f"({', '.join(map(str, available))})"
+        )
+    return chosen
+
+
+def _world_sizes(experiment: Experiment, devices: int) -> tuple[int, ...]:
+    if experiment.gpu_counts != "auto":
+        return tuple(experiment.gpu_counts)
+    powers = [1 << exponent for exponent in range(devices.bit_length()) if 1 << exponent <= devices]
+    return tuple(powers if powers[-1] == devices else [*powers, devices])
+
+
+def _threads_per_rank(
+    experiment: Experiment, device: DeviceKind, counts: tuple[int, ...], indices: tuple[int, ...], machine: Machine
+) -> int:
+    """CPU threads of each rank: cores ÷ the largest world size that fits. Equal for all world sizes of a plan, so that
+    scaling efficiency compares ranks of equal size."""
+    if experiment.launch.threads_per_rank is not None:
+        threads = experiment.launch.threads_per_rank
+        if device == "cpu" and threads > len(indices):
+            raise MachineError(
+                f"launch.threads_per_rank: {threads} exceeds the {len(indices)} usable cores",
+                hint="lower it or remove it",
+            )
+        return threads
+    cores = indices if device == "cpu" else machine.cores
+    largest = max((count for count in counts if count <= len(indices)), default=1)
+    return max(1, len(cores) // largest)
+
+
+def _expand(experiment: Experiment, device: DeviceKind, counts: tuple[int, ...]) -> list[AnyCell]:
+    """The cells of every kind that is measured, in the order of the table of kinds."""
+    return [
+        cell
+        for kind in KINDS
+        if kind in experiment.measure
+        for cell in plan_kind(kind).make_cells(experiment, device, counts)
+    ]

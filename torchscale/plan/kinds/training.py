@@ -1,0 +1,100 @@
+"""Planning of training cells: the product of an experiment's axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.catalog.models import model_title
+from torchscale.config.choices import DeviceKind
+from torchscale.config.experiment import Experiment
+from torchscale.config.strategy import strategy_label
+from torchscale.plan.duration import START_SECONDS
+from torchscale.plan.kinds import PlanRow
+from torchscale.plan.obstacles import ExecutionTarget, too_few_devices, training_obstacle
+from torchscale.schema.cells.training import Loader, Measurement, TrainingCell
+
+
+def make_cells(
+    experiment: Experiment,
+    device: DeviceKind,
+    counts: Sequence[int],
+) -> list[TrainingCell]:
+    """One for each combination of the axes; world sizes change fastest."""
+    training, model, measurement = experiment.training, experiment.model, _measurement(experiment)
+    return [
+        TrainingCell(
+            model=choice.name,
+            model_options=experiment.options_of(choice),
+            batch_size=batch_size,
+            scaling=experiment.scaling,
+            world_size=count,
+            device=experiment.device,
+            precision=precision,
+            strategy=strategy,
+            optimizer=optimizer,
+            fused=fused,
+            gradient_accumulation=accumulation,
+            activation_checkpointing=checkpointing,
+            gradient_clipping=training.gradient_clipping,
+            deterministic=training.deterministic,
+            learning_rate=training.learning_rate,
+            channels_last=channels_last,
+            compile=compiled,
+            seed=training.seed,
+            cudnn_benchmark=training.cudnn_benchmark,
+            data_source=source,
+            loader=None if source == "synthetic" else _loader(experiment),
+            num_samples=experiment.data.num_samples,
+            measurement=measurement,
+        )
+        for choice in experiment.models
+        for precision in training.precision
+        for optimizer in training.optimizer
+        for fused in training.fused
+        for accumulation in training.gradient_accumulation
+        for checkpointing in training.activation_checkpointing
+        for strategy in experiment.parallel.strategy
+        for channels_last in model.channels_last
+        for compiled in model.compile
+        for source in experiment.data.source
+        for batch_size in experiment.batch_sizes
+        for count in counts
+    ]
+
+
+def skip_reason(cell: TrainingCell, target: ExecutionTarget) -> str | None:
+    """Too few devices, or a combination that this machine or torch cannot run."""
+    return too_few_devices(cell, target) or training_obstacle(cell, target)
+
+
+def expected_seconds(cell: TrainingCell) -> tuple[float, float]:
+    """Start-up, warm-up and measurement. An epoch or a number of steps may take any time, up to the rule's cap."""
+    rule = cell.measurement
+    measured = (rule.min_seconds, rule.max_seconds)
+    if rule.measure_seconds is not None:
+        measured = (rule.measure_seconds, rule.measure_seconds)
+    elif rule.measure_steps is not None:
+        measured = (0.0, rule.max_seconds)
+    shortest, longest = START_SECONDS
+    return shortest + rule.warmup_seconds + measured[0], longest + rule.warmup_max_seconds + measured[1]
+
+
+def table_row(cell: TrainingCell) -> PlanRow:
+    """Model, batch, precision and strategy with its settings."""
+    batch = f"{cell.batch_size}" if cell.scaling == "weak" else f"{cell.batch_size} global"
+    strategy = " ".join([strategy_label(cell.strategy), *cell.settings])
+    return PlanRow(model_title(cell.model), batch, str(cell.world_size), cell.precision, strategy)
+
+
+def _measurement(experiment: Experiment) -> Measurement:
+    fields = set(Measurement.model_fields) - {"epochs", "warmup_epochs"}
+    training = experiment.training
+    return Measurement(
+        epochs=training.epochs,
+        warmup_epochs=training.warmup_epochs,
+        **experiment.benchmark.model_dump(include=fields),
+    )
+
+
+def _loader(experiment: Experiment) -> Loader:
+    return Loader(**experiment.data.model_dump(include=set(Loader.model_fields)))

@@ -1,0 +1,115 @@
+"""A comparison as JSON for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.analysis.comparison.compare import LEVEL, CellComparison, Change, Outcome, Overall, Pair, Verdict
+from torchscale.config.choices import Metric
+from torchscale.report.sections.comparison import ComparisonReport
+from torchscale.schema.exports.comparison import (
+    ChangeExport,
+    ComparedCellExport,
+    ComparisonExport,
+    DifferenceExport,
+    OutcomeName,
+    OverallExport,
+    PairExport,
+    ScoreExport,
+    SideExport,
+    VerdictName,
+)
+
+_VERDICTS: dict[Verdict, VerdictName] = {
+    Verdict.BETTER: "better",
+    Verdict.WORSE: "worse",
+    Verdict.SAME: "same",
+    Verdict.UNCLEAR: "unclear",
+    Verdict.NOT_DECIDABLE: "not decidable",
+}
+_OUTCOMES: dict[Outcome, OutcomeName] = {
+    Outcome.COMPARED: "compared",
+    Outcome.LOST: "lost",
+    Outcome.GAINED: "gained",
+    Outcome.UNMEASURED: "unmeasured",
+    Outcome.UNMATCHED: "unmatched",
+}
+
+
+def comparison_json(comparison: ComparisonReport) -> str:
+    """A comparison with all its pairs, as JSON (``report schema compare``)."""
+    return comparison_export(comparison).model_dump_json(indent=1)
+
+
+def comparison_export(comparison: ComparisonReport) -> ComparisonExport:
+    """The whole comparison as it is published."""
+    sides = (comparison.pairs[0].reference, *(pair.other for pair in comparison.pairs))
+    return ComparisonExport(
+        sides=tuple(
+            SideExport(name=side.name, created_at=side.created_at, tool_version=side.tool_version) for side in sides
+        ),
+        threshold=comparison.threshold,
+        level=LEVEL,
+        prices=comparison.prices or None,
+        differences=tuple(
+            DifferenceExport(what=difference.what, values=difference.values, deciding=difference.forbids)
+            for difference in comparison.differences
+        ),
+        pairs=tuple(_pair(pair, comparison.metrics) for pair in comparison.pairs),
+    )
+
+
+def _pair(pair: Pair, metrics: Sequence[Metric]) -> PairExport:
+    score = pair.score
+    return PairExport(
+        reference=pair.reference.name,
+        other=pair.other.name,
+        overall=tuple(map(_overall, pair.overall)),
+        score=None
+        if score is None
+        else ScoreExport(value=score.value, ratio=score.ratio, measured=score.measured, of=score.of),
+        regressions=tuple(pair.regressions(metrics)),
+        overall_regressions=tuple(pair.overall_regressions(metrics)),
+        undecided=tuple(pair.undecided(metrics)),
+        notes=pair.notes,
+        cells=tuple(map(_cell, pair.cells)),
+    )
+
+
+def _overall(overall: Overall) -> OverallExport:
+    return OverallExport(
+        metric=overall.metric,
+        ratio=overall.ratio.value,
+        interval=overall.ratio.interval,
+        cells=overall.cells,
+        flagged=overall.flagged,
+        verdict=_VERDICTS[overall.verdict],
+    )
+
+
+def _cell(cell: CellComparison) -> ComparedCellExport:
+    before, after = cell.before, cell.after
+    return ComparedCellExport(
+        cell_id=cell.cell.cell.id,
+        other_cell_id=None if after is None else after.cell.id,
+        outcome=_OUTCOMES[cell.outcome],
+        states=(None if before is None else before.state, None if after is None else after.state),
+        reasons=(None if before is None else before.reason, None if after is None else after.reason),
+        flags=cell.flags,
+        changes=tuple(map(_change, cell.changes)),
+    )
+
+
+def _change(change: Change) -> ChangeExport:
+    return ChangeExport(
+        metric=change.metric,
+        detail=change.detail,
+        before=change.before,
+        after=change.after,
+        ratio=change.ratio.value,
+        interval=change.ratio.interval,
+        p=change.ratio.p,
+        p_corrected=change.adjusted_p,
+        launches=change.launches,
+        verdict=_VERDICTS[change.verdict],
+    )

@@ -1,0 +1,37 @@
+"""The report as a PDF: pages with numbers, charts as vectors, text that can be searched; needs no browser."""
+
+from __future__ import annotations
+
+from torchscale.errors import MachineError
+from torchscale.report.document import MAX_PAPER_ROWS, AnyChart, Document
+from torchscale.report.formats.chart_svg import chart_svg
+from torchscale.report.formats.html import block_kind, template_environment
+
+
+def render_pdf(document: Document) -> bytes:
+    """The whole file; equal documents give equal bytes.
+
+    Raises:
+        MachineError: the system's text layout library (Pango) is missing.
+    """
+    try:
+        from weasyprint import HTML  # noqa: PLC0415 - 0.35 s, and loads system libraries
+        from weasyprint.urls import URLFetcher  # noqa: PLC0415
+    except OSError as error:
+        raise MachineError(
+            f"PDF needs the Pango library, which cannot be loaded: {str(error).splitlines()[0]}",
+            hint="on Debian or Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0; the HTML report needs none",
+        ) from error
+    from markupsafe import Markup  # noqa: PLC0415
+
+    numbers = {id(chart): number for number, chart in enumerate(document.charts)}
+
+    def svg(chart: AnyChart) -> Markup:
+        return Markup(chart_svg(chart, f"chart{numbers[id(chart)]}"))  # noqa: S704 - matplotlib escapes its texts
+
+    template = template_environment().get_template("report_pdf.html")
+    page = template.render(document=document, chart_svg=svg, kind=block_kind, max_rows=MAX_PAPER_ROWS)
+    # Nothing in a page may make weasyprint read a file or ask a network: only inline data is fetched.
+    fetcher = URLFetcher(allowed_protocols={"data"})
+    pdf = HTML(string=page, url_fetcher=fetcher).write_pdf(pdf_identifier=b"torchscale-report")
+    return bytes(pdf)

@@ -1,0 +1,157 @@
+"""A run as JSON for other programs."""
+
+from __future__ import annotations
+
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.decomposition import Decomposition
+from torchscale.analysis.training.roofline import Compute
+from torchscale.analysis.training.scaling import Efficiency
+from torchscale.analysis.training.summary import Figures, TrainingSummary
+from torchscale.report.formats.machine_export import machine_export
+from torchscale.schema.exports.report import (
+    BubbleExport,
+    ComputeExport,
+    DecompositionExport,
+    EfficiencyExport,
+    FiguresExport,
+    PartsExport,
+    PeakExport,
+    PhasesExport,
+    ReportExport,
+    SessionExport,
+    TrainingCellExport,
+)
+
+
+def summary_json(summary: RunSummary) -> str:
+    """Everything that the report shows: the environment, and each cell with its figures."""
+    return report_export(summary).model_dump_json(indent=1)
+
+
+def report_export(summary: RunSummary) -> ReportExport:
+    """A run as it is published."""
+    experiment = summary.experiment
+    return ReportExport(
+        tool_version=experiment.tool_version,
+        run=summary.name,
+        experiment_name=experiment.config.experiment_name,
+        environment=experiment.environment,
+        sessions=tuple(
+            SessionExport(
+                started_at=measured.session.started_at,
+                tool_version=measured.session.tool_version,
+                environment=measured.session.environment,
+                launches=measured.launches,
+                changed=measured.changed,
+            )
+            for measured in summary.sessions
+        ),
+        problems=summary.problems,
+        cells=tuple(map(cell_export, summary.cells)),
+        machine=tuple(map(machine_export, summary.machine)),
+    )
+
+
+def cell_export(summary: TrainingSummary) -> TrainingCellExport:
+    """A training cell with everything that was worked out of it."""
+    return TrainingCellExport(
+        cell_id=summary.cell.id,
+        cell=summary.cell,
+        state=summary.state,
+        reason=summary.reason,
+        launches=summary.launches,
+        flags=tuple(flag.value for flag in summary.flags),
+        figures=None if summary.figures is None else _figures(summary.figures),
+        compute=None if summary.compute is None else _compute(summary.compute),
+        decomposition=None if summary.decomposition is None else _decomposition(summary.decomposition),
+        diagnosis=summary.diagnosis,
+        efficiency=None if summary.efficiency is None else _efficiency(summary.efficiency),
+    )
+
+
+def _figures(figures: Figures) -> FiguresExport:
+    phases, parts, bubble = figures.phases, figures.parts, figures.bubble
+    return FiguresExport(
+        samples_per_second=figures.samples_per_second,
+        samples_per_second_per_device=figures.samples_per_second_per_device,
+        tokens_per_second=figures.tokens_per_second,
+        step_p50=figures.step_p50,
+        step_p95=figures.step_p95,
+        step_p99=figures.step_p99,
+        step_maximum=figures.step_maximum,
+        rank_p50=figures.rank_p50,
+        half_width=figures.half_width,
+        run_half_width=figures.run_half_width,
+        autocorrelation=figures.autocorrelation,
+        peak_memory_bytes=figures.peak_memory_bytes,
+        launch_samples_per_second=figures.launch_samples_per_second,
+        measured_steps=figures.measured_steps,
+        first_loss=figures.first_loss,
+        last_loss=figures.last_loss,
+        startup_seconds=figures.startup_seconds,
+        compile_seconds=figures.compile_seconds,
+        device=figures.device,
+        joules_per_step=figures.joules_per_step,
+        samples_per_joule=figures.samples_per_joule,
+        stop_rule=figures.stop_rule,
+        phases=PhasesExport(
+            data_wait=phases.data_wait,
+            forward=phases.forward,
+            backward=phases.backward,
+            optimizer=phases.optimizer,
+            sync=phases.sync,
+            bubble=phases.bubble,
+        ),
+        parts=None
+        if parts is None
+        else PartsExport(
+            compute=parts.compute,
+            data_wait=parts.data_wait,
+            straggler_wait=parts.straggler_wait,
+            transfer=parts.transfer,
+            step=parts.step,
+        ),
+        bubble=None if bubble is None else BubbleExport(measured=bubble.measured, computed=bubble.computed),
+        flops=figures.flops,
+        telemetry=figures.telemetry,
+        steps=figures.steps,
+    )
+
+
+def _compute(compute: Compute) -> ComputeExport:
+    peak = compute.peak
+    return ComputeExport(
+        flops_per_step=compute.flops_per_step,
+        flops_per_second=compute.flops_per_second,
+        mfu=compute.mfu,
+        hfu=compute.hfu,
+        peak=None if peak is None else PeakExport(flops_per_second=peak.flops_per_second, source=peak.source),
+        intensity=compute.intensity,
+        passes_flops_per_second=compute.passes_flops_per_second,
+        roof=compute.roof,
+        bound=compute.bound,
+        headroom=compute.headroom,
+        roof_source=compute.roof_source,
+    )
+
+
+def _decomposition(parts: Decomposition) -> DecompositionExport:
+    return DecompositionExport(
+        baseline_world_size=parts.baseline_world_size,
+        ideal=parts.ideal,
+        compute=parts.compute,
+        data_wait=parts.data_wait,
+        straggler_wait=parts.straggler_wait,
+        exposed_communication=parts.exposed_communication,
+        unexplained=parts.unexplained,
+        step=parts.step,
+    )
+
+
+def _efficiency(efficiency: Efficiency) -> EfficiencyExport:
+    return EfficiencyExport(
+        value=efficiency.value,
+        baseline_world_size=efficiency.baseline_world_size,
+        interval=efficiency.interval,
+        flags=tuple(flag.value for flag in efficiency.flags),
+    )

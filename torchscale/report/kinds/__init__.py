@@ -1,0 +1,50 @@
+"""How each kind of cell is shown: one module per kind, named after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from typing import Protocol, TypeVar, cast
+
+from torchscale.analysis.kinds import AnySummary
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.config.choices import CellKind
+from torchscale.report.document import Section
+from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.exports.report import AnyCellExport
+from torchscale.schema.exports.summary_row import ColumnValue
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.run.content import LaunchDetail
+
+C_contra = TypeVar("C_contra", contravariant=True)
+S_contra = TypeVar("S_contra", contravariant=True)
+
+
+class ReportKind(Protocol[C_contra, S_contra]):
+    """What a module of this package provides for its kind of cell and summary."""
+
+    def running_label(self, cell: C_contra, devices: str, launch: int, repeats: int) -> str:
+        """What runs now: the cell on ``devices`` (``4 GPUs``), and which of ``repeats`` launches, from 0."""
+
+    def outcome(self, summary: S_contra, record: LaunchRecord | None = None) -> str:
+        """The main figures in one line, of the launch in ``record`` or else of all; the state and its reason where
+        there are none."""
+
+    def csv_row(self, summary: S_contra) -> dict[str, ColumnValue]:
+        """Its row of ``summary.csv``."""
+
+    def sections(
+        self, summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
+    ) -> tuple[Section, ...]:
+        """Its sections of a run's report, some perhaps empty; arguments as of
+        :func:`torchscale.report.build.build_document`."""
+
+    def export(self, summary: S_contra) -> AnyCellExport:
+        """Everything measured, for other programs."""
+
+
+@cache
+def report_kind(name: CellKind) -> ReportKind[AnyCell, AnySummary]:
+    """The module of a kind."""
+    return cast(ReportKind[AnyCell, AnySummary], import_module(f"{__name__}.{name}"))

@@ -1,0 +1,51 @@
+"""How collectives cells are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchscale.analysis.summary.machine import CollectivesSummary
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.report.document import Section
+from torchscale.report.formats.export import machine_row
+from torchscale.report.formats.machine_export import collectives_export
+from torchscale.report.sections.collectives import collectives_section
+from torchscale.schema.cells.collectives import CollectivesCell
+from torchscale.schema.exports.machine import CollectivesExport
+from torchscale.schema.exports.summary_row import ColumnValue
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.run.content import LaunchDetail
+from torchscale.schema.state import State
+from torchscale.util.units import format_byte_rate, format_bytes
+
+
+def running_label(cell: CollectivesCell, devices: str, launch: int, repeats: int) -> str:
+    """``Running collectives on 2 GPUs``."""
+    return f"Running {cell.title} on {devices}"
+
+
+def outcome(summary: CollectivesSummary, record: LaunchRecord | None = None) -> str:
+    """``up to 3.1 GB/s bus bandwidth (all_reduce of 64 MiB)``."""
+    if summary.state is not State.OK:
+        return f"{summary.state.value}: {summary.reason}"
+    curves = [] if summary.figures is None else [c for c in summary.figures.curves if c.operation != "barrier"]
+    if not curves:
+        return "ok"
+    best = max(curves, key=lambda curve: curve.peak.busbw)
+    size = format_bytes(best.peak.payload_bytes)
+    return f"up to {format_byte_rate(best.peak.busbw)} bus bandwidth ({best.operation} of {size})"
+
+
+def csv_row(summary: CollectivesSummary) -> dict[str, ColumnValue]:
+    """How it ended; its figures are in the JSON."""
+    return machine_row(summary)
+
+
+def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:
+    """One, with all cells of the kind."""
+    return (collectives_section(summary),)
+
+
+def export(summary: CollectivesSummary) -> CollectivesExport:
+    """Curves, the verdict on the link, and NCCL's transports."""
+    return collectives_export(summary)

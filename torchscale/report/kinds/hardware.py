@@ -1,0 +1,49 @@
+"""How hardware cells are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchscale.analysis.summary.machine import HardwareSummary
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.report.document import Section
+from torchscale.report.formats.export import machine_row
+from torchscale.report.formats.machine_export import hardware_export
+from torchscale.report.sections.compute import hardware_section
+from torchscale.schema.cells.hardware import HardwareCell
+from torchscale.schema.exports.machine import HardwareExport
+from torchscale.schema.exports.summary_row import ColumnValue
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.run.content import LaunchDetail
+from torchscale.schema.state import State
+from torchscale.util.units import format_byte_rate, format_flops
+
+
+def running_label(cell: HardwareCell, devices: str, launch: int, repeats: int) -> str:
+    """``Running hardware ceilings on 2 GPUs``."""
+    return f"Running {cell.title} on {devices}"
+
+
+def outcome(summary: HardwareSummary, record: LaunchRecord | None = None) -> str:
+    """``fp32 1.2 TFLOP/s, bf16 2.1 TFLOP/s, copies 20 GB/s``."""
+    if summary.state is not State.OK:
+        return f"{summary.state.value}: {summary.reason}"
+    figures = summary.figures
+    parts = [f"{rates.dtype} {format_flops(rates.peak)}" for rates in (figures.matmuls if figures else ())]
+    copies = None if figures is None else figures.memory_bytes_per_second
+    return ", ".join([*parts, *([f"copies {format_byte_rate(copies)}"] if copies else [])])
+
+
+def csv_row(summary: HardwareSummary) -> dict[str, ColumnValue]:
+    """How it ended; its figures are in the JSON."""
+    return machine_row(summary)
+
+
+def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:
+    """One, with all cells of the kind."""
+    return (hardware_section(summary),)
+
+
+def export(summary: HardwareSummary) -> HardwareExport:
+    """Peak rates, and every shape's."""
+    return hardware_export(summary)

@@ -1,0 +1,53 @@
+"""How memory cells are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchscale.analysis.summary.machine import MemorySummary
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.report.document import Section
+from torchscale.report.formats.export import machine_row
+from torchscale.report.formats.machine_export import memory_export
+from torchscale.report.sections.resources import memory_section
+from torchscale.schema.cells.memory import MemoryCell
+from torchscale.schema.exports.machine import MemoryExport
+from torchscale.schema.exports.summary_row import ColumnValue
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.run.content import LaunchDetail
+from torchscale.schema.state import State
+from torchscale.util.units import format_bytes, format_percent
+
+
+def running_label(cell: MemoryCell, devices: str, launch: int, repeats: int) -> str:
+    """``Running memory of ResNet-50 at batch 64 on 1 GPU``."""
+    return f"Running {cell.title} on {devices}"
+
+
+def outcome(summary: MemorySummary, record: LaunchRecord | None = None) -> str:
+    """``4.79 GiB peak, predicted 0.1 % more``."""
+    if summary.state is not State.OK:
+        return f"{summary.state.value}: {summary.reason}"
+    fullest = summary.fullest
+    if fullest is None:
+        return "not measured"
+    text = f"{format_bytes(fullest.peak_bytes)} peak"
+    error = summary.prediction_error
+    if error is None:
+        return text
+    return f"{text}, predicted {format_percent(abs(error))} {'more' if error >= 0 else 'less'}"
+
+
+def csv_row(summary: MemorySummary) -> dict[str, ColumnValue]:
+    """How it ended; its figures are in the JSON."""
+    return machine_row(summary)
+
+
+def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:
+    """One, with all cells of the kind."""
+    return (memory_section(summary),)
+
+
+def export(summary: MemorySummary) -> MemoryExport:
+    """Every rank's bytes, and how far the prediction was off."""
+    return memory_export(summary)

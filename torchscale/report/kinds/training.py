@@ -1,0 +1,89 @@
+"""How training cells are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.catalog.models import model_title
+from torchscale.config.strategy import strategy_label
+from torchscale.report.document import Section
+from torchscale.report.formats.export import cell_row
+from torchscale.report.formats.report_export import cell_export
+from torchscale.report.sections.compute import compute_section
+from torchscale.report.sections.cost import cost_section
+from torchscale.report.sections.diagnosis import diagnosis_section
+from torchscale.report.sections.frontier import frontier_section
+from torchscale.report.sections.lost_time import lost_time_section
+from torchscale.report.sections.over_time import over_time_section
+from torchscale.report.sections.profile import profile_section
+from torchscale.report.sections.resources import telemetry_section
+from torchscale.report.sections.scaling import scaling_section
+from torchscale.report.sections.step_times import step_times_section
+from torchscale.report.sections.workloads import data_section
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.exports.report import TrainingCellExport
+from torchscale.schema.exports.summary_row import ColumnValue
+from torchscale.schema.launch.record import LaunchRecord, payload
+from torchscale.schema.launch.training import TrainingResult
+from torchscale.schema.run.content import LaunchDetail
+from torchscale.schema.state import State
+from torchscale.util.units import format_percent, format_rate, format_seconds
+
+
+def running_label(cell: TrainingCell, devices: str, launch: int, repeats: int) -> str:
+    """``Running ResNet-50 on 4 GPUs (batch 128, bf16, launch 2 of 3)``."""
+    parts = [f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"]
+    parts += [cell.precision] if cell.precision != "fp32" else []
+    label = strategy_label(cell.strategy)
+    parts += [*([label] if label != "ddp" else []), *cell.settings]
+    parts += [f"launch {launch + 1} of {repeats}"] if repeats > 1 else []
+    return f"Running {model_title(cell.model)} on {devices} ({', '.join(parts)})"
+
+
+def outcome(summary: TrainingSummary, record: LaunchRecord | None = None) -> str:
+    """``1,450 samples/s, 220 ms/step ±0.6 %`` with the names of its flags."""
+    figures = summary.figures
+    ended = summary if record is None else record
+    if ended.state is not State.OK or figures is None:
+        return f"{ended.state.value}: {ended.reason}"
+    rate = figures.samples_per_second if record is None else figures.launch_samples_per_second[-1]
+    steps = (
+        figures.steps
+        if record is None or (measured := payload(record, TrainingResult).steps) is None
+        else measured.seconds
+    )
+    text = f"{format_rate(rate)} samples/s, {format_seconds(steps.mean)}/step"
+    if figures.half_width is not None:
+        text += f" ±{format_percent(figures.half_width)}"
+    if summary.flags:
+        text += f"  warning: {', '.join(flag.value for flag in summary.flags)}"
+    return text
+
+
+def csv_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
+    """The only kind with a value for every column."""
+    return cell_row(summary)
+
+
+def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:
+    """How training scales, what limits it, and what it takes of devices, memory and money."""
+    return (
+        scaling_section(summary),
+        lost_time_section(summary),
+        diagnosis_section(summary),
+        profile_section(summary),
+        step_times_section(summary),
+        over_time_section(summary, details),
+        frontier_section(summary),
+        cost_section(summary, price),
+        compute_section(summary),
+        telemetry_section(summary),
+        data_section(summary),
+    )
+
+
+def export(summary: TrainingSummary) -> TrainingCellExport:
+    """Figures, decomposition, diagnosis, efficiency, and the comparison with peak rates."""
+    return cell_export(summary)

@@ -1,0 +1,169 @@
+"""Charts of throughput, efficiency and step-time distributions, a panel per model and setting."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.report.document import Chart, ChartSeries
+from torchscale.report.sections.selection import MAX_PANELS, panel_count, shown_panels
+from torchscale.report.text.labels import batch_label, chart_name, device_noun
+
+
+def throughput_charts(summary: RunSummary) -> list[Chart]:
+    """Samples per second against device count, with the ideal from each series' smallest count."""
+    return [_throughput(title, lines, summary) for title, lines in shown_panels(summary)]
+
+
+def efficiency_charts(summary: RunSummary) -> list[Chart]:
+    """Efficiency against device count, for panels that have at least two counts."""
+    charts = []
+    for title, lines in shown_panels(summary):
+        scaled = [line for line in lines if len(line) > 1]
+        if scaled:
+            charts.append(_efficiency(title, scaled, summary))
+    return charts
+
+
+def distribution_charts(summary: RunSummary) -> list[Chart]:
+    """Step-time distributions: the share of steps up to each time, a panel per model, batch and setting."""
+    charts = [
+        _distribution(f"{title}, {batch_label(line[0].cell)}", line, summary)
+        for title, lines in shown_panels(summary)
+        for line in lines
+    ]
+    return charts[:MAX_PANELS]
+
+
+def overview_chart(summary: RunSummary) -> Chart | None:
+    """Efficiencies of all series at each count, where there are too many to draw."""
+    if panel_count(summary) <= MAX_PANELS:
+        return None
+    by_count: dict[int, list[float]] = {}
+    for cell in summary.measured:
+        if cell.efficiency is not None and cell.efficiency.baseline_world_size < cell.cell.world_size:
+            by_count.setdefault(cell.cell.world_size, []).append(cell.efficiency.value * 100)
+    counts = sorted(by_count)
+    if not counts:
+        return None
+    lows, middles, highs = zip(*(np.quantile(by_count[count], (0.1, 0.5, 0.9)) for count in counts), strict=True)
+    places = tuple(map(float, counts))
+    return Chart(
+        name="efficiency-overview",
+        title="Efficiency of all series",
+        summary=f"Median efficiency over all series at each number of {device_noun(summary)}, with the middle 80 %.",
+        x_label=device_noun(summary),
+        y_label="efficiency, %",
+        series=(
+            ChartSeries(
+                "median, with the middle 80 %",
+                places,
+                tuple(map(float, middles)),
+                tuple(map(float, lows)),
+                tuple(map(float, highs)),
+            ),
+            ChartSeries("ideal", places, (100.0,) * len(places), reference=True),
+        ),
+        x_ticks=places,
+    )
+
+
+def _throughput(title: str, lines: Sequence[Sequence[TrainingSummary]], summary: RunSummary) -> Chart:
+    series = []
+    for line in lines:
+        counts = tuple(float(cell.cell.world_size) for cell in line)
+        rates = tuple(cell.figures.samples_per_second for cell in line if cell.figures)
+        low, high = _interval(line)
+        series.append(ChartSeries(batch_label(line[0].cell), counts, rates, low, high))
+        if len(line) > 1:
+            ideal = tuple(rates[0] * count / counts[0] for count in counts)
+            series.append(
+                ChartSeries(f"ideal, {batch_label(line[0].cell)}", counts, ideal, reference=True, legend=False)
+            )
+    return Chart(
+        name=chart_name("throughput", title),
+        title=title,
+        summary=f"Throughput against the number of {device_noun(summary)} for {title}.",
+        x_label=device_noun(summary),
+        y_label="samples/s",
+        series=tuple(series),
+        x_ticks=_counts(lines),
+    )
+
+
+def _interval(line: Sequence[TrainingSummary]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Confidence intervals over launches; empty where a cell of the line has none, or one wider than its value."""
+    low, high = [], []
+    for cell in line:
+        figures = cell.figures
+        if figures is None or figures.run_half_width is None or figures.run_half_width > 1:
+            return (), ()
+        low.append(figures.samples_per_second * (1 - figures.run_half_width))
+        high.append(figures.samples_per_second * (1 + figures.run_half_width))
+    return tuple(low), tuple(high)
+
+
+def _efficiency(title: str, lines: Sequence[Sequence[TrainingSummary]], summary: RunSummary) -> Chart:
+    series = []
+    for line in lines:
+        points = [(cell.cell.world_size, cell.efficiency) for cell in line if cell.efficiency]
+        scaled = [efficiency for count, efficiency in points if efficiency.baseline_world_size < count]
+        known = bool(scaled) and all(
+            efficiency.interval is not None and not efficiency.is_vague for efficiency in scaled
+        )
+        ends = [efficiency.interval or (efficiency.value, efficiency.value) for _, efficiency in points]
+        series.append(
+            ChartSeries(
+                batch_label(line[0].cell),
+                tuple(float(count) for count, _ in points),
+                tuple(efficiency.value * 100 for _, efficiency in points),
+                tuple(low * 100 for low, _ in ends) if known else (),
+                tuple(high * 100 for _, high in ends) if known else (),
+            )
+        )
+    counts = _counts(lines)
+    series.append(ChartSeries("ideal", counts, tuple(100.0 for _ in counts), reference=True))
+    return Chart(
+        name=chart_name("efficiency", title),
+        title=title,
+        summary=f"Scaling efficiency against the number of {device_noun(summary)} for {title}.",
+        x_label=device_noun(summary),
+        y_label="efficiency, %",
+        series=tuple(series),
+        x_ticks=counts,
+    )
+
+
+def _distribution(title: str, line: Sequence[TrainingSummary], summary: RunSummary) -> Chart:
+    """Cumulative, so that narrow and wide distributions compare and a tail is seen."""
+    series = []
+    for cell in line:
+        if cell.figures is None:
+            continue
+        steps = cell.figures.steps
+        done = [0, *itertools.accumulate(steps.histogram)]
+        count = cell.cell.world_size
+        series.append(
+            ChartSeries(
+                f"{count} {device_noun(summary, count)}",
+                tuple(edge * 1e3 for edge in steps.edges),
+                tuple(part / steps.count * 100 for part in done),
+            )
+        )
+    return Chart(
+        name=chart_name("steps", title),
+        title=title,
+        summary=f"Cumulative distribution of step times for {title}.",
+        x_label="step time, ms",
+        y_label="share of steps, %",
+        series=tuple(series),
+        markers=False,
+    )
+
+
+def _counts(lines: Sequence[Sequence[TrainingSummary]]) -> tuple[float, ...]:
+    return tuple(sorted({float(cell.cell.world_size) for line in lines for cell in line}))

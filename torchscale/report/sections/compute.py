@@ -1,0 +1,205 @@
+"""Compute: measured peak rates of devices, and how close training comes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.analysis.machine.hardware import HardwareFigures
+from torchscale.analysis.summary.machine import HardwareSummary
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.roofline import Compute
+from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.report.document import (
+    Block,
+    Bullets,
+    Chart,
+    ChartGrid,
+    ChartSeries,
+    Column,
+    Paragraph,
+    Section,
+    Table,
+    TableValue,
+    optional_value,
+    shortened,
+)
+from torchscale.report.text.labels import cell_label, panel_title, plural
+from torchscale.report.text.machine import copy_label, format_slowest_share
+from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
+
+_MAX_DISTINCT = 12
+"""Series in a chart: more overlap, and colours repeat after seven."""
+_DASH = TableValue("–")
+
+
+def hardware_section(summary: RunSummary) -> Section:
+    """Matmuls, copies and disks; empty where no peak rate was measured."""
+    measured = [(ceilings, ceilings.figures) for ceilings in summary.hardware if ceilings.figures is not None]
+    if not measured:
+        return Section("Ceilings", "ceilings", ())
+    columns = (
+        Column("devices at once", True),
+        Column("type"),
+        Column("peak", True),
+        Column("at m×n×k"),
+        Column("cold caches", True),
+        Column("typical", True),
+        Column("slowest device", True),
+    )
+    products = [
+        (
+            TableValue(str(ceilings.cell.world_size), ceilings.cell.world_size),
+            TableValue(rates.dtype),
+            TableValue(format_flops(rates.peak), rates.peak),
+            TableValue("×".join(map(str, rates.peak_shape))),
+            optional_value(rates.cold, format_flops),
+            TableValue(format_flops(rates.typical), rates.typical),
+            TableValue(format_slowest_share(rates.slowest_device), rates.slowest_device),
+        )
+        for ceilings, figures in measured
+        for rates in figures.matmuls
+    ]
+    note = (
+        "Rates of one device while the given number of devices work at once: matmuls of random numbers (peak: the "
+        "fastest shape; typical: the median over shapes; both medians over time), and copies. Slowest device: "
+        "relative to the mean."
+    )
+    copies = tuple(row for ceilings, figures in measured for row in _copy_rows(ceilings, figures))
+    copy_columns = (
+        Column("devices at once", True),
+        Column("what"),
+        Column("rate", True),
+        Column("slowest device", True),
+    )
+    blocks: list[Block] = [Paragraph(note), Table("Matmuls", columns, tuple(products))]
+    if copies:
+        blocks.append(Table("Copies and disk", copy_columns, copies))
+    return Section("Ceilings", "ceilings", tuple(blocks))
+
+
+def _copy_rows(ceilings: HardwareSummary, figures: HardwareFigures) -> list[tuple[TableValue, ...]]:
+    count = TableValue(str(ceilings.cell.world_size), ceilings.cell.world_size)
+    rows: list[tuple[TableValue, ...]] = [
+        (
+            count,
+            TableValue(copy_label(rate)),
+            TableValue(format_byte_rate(rate.bytes_per_second), rate.bytes_per_second),
+            TableValue(format_slowest_share(rate.slowest_device), rate.slowest_device),
+        )
+        for rate in figures.copies
+    ]
+    disk = figures.disk
+    if disk is not None:
+        warm = f", {format_percent(disk.resident_share, 0)} in memory" if disk.resident_share else ""
+        for what, seconds in (("written", disk.write_seconds), (f"read{warm}", disk.read_seconds)):
+            rate = disk.payload_bytes / seconds
+            rows.append(
+                (
+                    count,
+                    TableValue(f"disk at {shortened(disk.path)}, {what}"),
+                    TableValue(format_byte_rate(rate), rate),
+                    _DASH,
+                )
+            )
+    return rows
+
+
+def compute_section(summary: RunSummary) -> Section:
+    """FLOP/s, MFU and the roofline of every training cell; empty where no operations were counted."""
+    cells = [(cell, cell.compute) for cell in summary.measured if cell.compute is not None]
+    if not cells:
+        return Section("Compute", "compute", ())
+    columns = (
+        Column("cell", prose=True),
+        Column("per step", True),
+        Column("per device", True),
+        Column("MFU", True),
+        Column("HFU", True),
+        Column("FLOP/byte", True),
+        Column("roof", True),
+        Column("bound by"),
+        Column("roof ÷ achieved", True),
+    )
+    rows = tuple(_compute_row(cell, compute) for cell, compute in cells)
+    peaks = dict.fromkeys(
+        f"Peak of {cell.cell.precision} at {plural(cell.cell.world_size, 'device')}: "
+        f"{format_flops(compute.peak.flops_per_second)}, {compute.peak.source}."
+        for cell, compute in cells
+        if compute.peak is not None
+    )
+    note = (
+        "Model FLOPs of the forward and backward passes are counted, not measured, and exclude recomputation by "
+        "activation checkpointing. FLOP/s = FLOPs ÷ measured step time; MFU = FLOP/s ÷ the device's peak; HFU "
+        "includes recomputation. FLOP/byte counts the bytes that every operator reads and writes, without caches. "
+        "The roof is the lower of the measured matmul rate and FLOP/byte × measured copy bandwidth. Roof ÷ achieved "
+        "compares it with the forward and backward passes: below 1, caches or fused operators save memory traffic; "
+        "far above 1, small operators and kernel launches are the limit, not compute or memory."
+    )
+    missing = (
+        "The peak FLOP/s of this device is unknown, so MFU is not available: set hardware.peak_flops, or measure it "
+        "with `torchscale hardware`."
+    )
+    blocks: list[Block] = [Paragraph(note), Table("Compute", columns, rows), Bullets(tuple(peaks) or (missing,))]
+    chart = _roofline(summary, cells)
+    if chart is not None:
+        blocks.insert(1, ChartGrid((chart,)))
+    return Section("Compute", "compute", tuple(blocks))
+
+
+def _compute_row(cell: TrainingSummary, compute: Compute) -> tuple[TableValue, ...]:
+    return (
+        TableValue(cell_label(cell.cell)),
+        TableValue(format_flops(compute.flops_per_step).replace("/s", ""), compute.flops_per_step),
+        TableValue(format_flops(compute.flops_per_second), compute.flops_per_second),
+        optional_value(compute.mfu, format_percent),
+        optional_value(compute.hfu, format_percent),
+        optional_value(compute.intensity, format_rate),
+        optional_value(compute.roof, format_flops),
+        TableValue(compute.bound or "–"),
+        optional_value(compute.headroom, lambda ratio: f"{ratio:.2f}"),
+    )
+
+
+def _roofline(summary: RunSummary, cells: Sequence[tuple[TrainingSummary, Compute]]) -> Chart | None:
+    """The ceilings of the largest count, and the cells at it."""
+    known = [ceilings for ceilings in summary.hardware if ceilings.figures is not None]
+    if not known:
+        return None
+    largest = max(known, key=lambda ceilings: ceilings.cell.world_size)
+    figures = largest.figures
+    placed = [
+        (cell, compute.intensity, compute.passes_flops_per_second)
+        for cell, compute in cells
+        if compute.intensity is not None and compute.passes_flops_per_second is not None
+    ]
+    if figures is None or figures.memory_bytes_per_second is None or not placed:
+        return None
+    memory = figures.memory_bytes_per_second
+    places = [intensity for _, intensity, _ in placed]
+    roofs = []
+    for dtype in dict.fromkeys(cell.cell.precision for cell, _, _ in placed):
+        peak = figures.peak(dtype)
+        if peak is not None:
+            ridge = peak / memory
+            x = (min(*places, ridge) / 2, ridge, max(*places, ridge) * 2)
+            roofs.append(
+                ChartSeries(f"roof {dtype}", x, tuple(min(peak, at * memory) / 1e9 for at in x), reference=True)
+            )
+    by_panel: dict[str, list[tuple[float, float]]] = {}
+    for cell, at, rate in placed:
+        by_panel.setdefault(panel_title(cell.cell), []).append((at, rate / 1e9))
+    points = [
+        ChartSeries(title, tuple(x for x, _ in found), tuple(y for _, y in found))
+        for title, found in list(by_panel.items())[:_MAX_DISTINCT]
+    ]
+    return Chart(
+        name="roofline",
+        title="Roofline: forward and backward passes",
+        summary="Achieved FLOP/s of every training cell over its arithmetic intensity, under the measured ceilings.",
+        x_label="FLOP per byte",
+        y_label="GFLOP/s per device",
+        series=(*roofs, *points),
+        log_x=True,
+        log_y=True,
+        lines=False,
+    )

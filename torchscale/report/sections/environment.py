@@ -1,0 +1,84 @@
+"""Machine and software of a run, and what changed between sessions."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+from torchscale.analysis.comparison.conditions import over_sessions, session_facts
+from torchscale.analysis.summary.facts import Node
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.report.document import DASH, Block, Column, Paragraph, Section, Table, TableValue, shortened
+from torchscale.report.text.labels import listed
+
+_MAX_CONDITIONS = 4
+"""Names in the summary sentence; the table of sessions lists all."""
+
+
+def environment_section(summary: RunSummary) -> Section:
+    """The machine and its software; each session where there were several; each machine where there were several."""
+    facts = over_sessions([session_facts(entry.session) for entry in summary.sessions])
+    facts["threads per rank"] = str(summary.experiment.threads_per_rank)
+    rows = tuple((TableValue(shortened(name)), TableValue(shortened(text))) for name, text in facts.items())
+    table = Table("Environment", (Column("property"), Column("value", prose=True)), rows)
+    return Section("Environment", "environment", (table, *_sessions(summary), *_nodes(summary)))
+
+
+def changed_conditions(summary: RunSummary) -> str:
+    """``driver and variable NCCL_ALGO``: conditions that changed between sessions; empty where none did."""
+    names = [shortened(name) for name in dict.fromkeys(name for entry in summary.sessions for name in entry.changed)]
+    beyond = len(names) - _MAX_CONDITIONS
+    return listed([*names[:_MAX_CONDITIONS], f"{beyond} more"] if beyond > 1 else names)
+
+
+def _sessions(summary: RunSummary) -> list[Block]:
+    """The sessions with their commands, where there were several."""
+    if len(summary.sessions) < 2:
+        return []
+    columns = (
+        Column("started"),
+        Column("launches", True),
+        Column("changed since previous", prose=True),
+        Column("command", prose=True),
+    )
+    rows = tuple(
+        (
+            TableValue(shortened(f"{entry.session.started_at[:16].replace('T', ' ')} UTC")),
+            TableValue(f"{entry.launches:,}", entry.launches),
+            TableValue(shortened(listed(entry.changed))) if entry.changed else DASH,
+            TableValue(shortened(shlex.join(entry.session.environment.command))),
+        )
+        for entry in summary.sessions
+    )
+    changed = changed_conditions(summary)
+    note = f"Changed between sessions: {changed}." if changed else "No recorded condition changed."
+    return [Table("Sessions", columns, rows), Paragraph(f"Launches were measured in several sessions. {note}")]
+
+
+def _nodes(summary: RunSummary) -> list[Block]:
+    """The machines of a multi-node run, and the properties in which they differ."""
+    nodes = sorted(
+        {node for cell in summary.in_plan_order for node in cell.facts.nodes}, key=lambda node: node.hostname
+    )
+    if len({node.hostname for node in nodes}) < 2:
+        return []
+    parts: dict[str, Callable[[Node], str]] = {
+        "devices": lambda node: ", ".join(node.devices),
+        "PyTorch": lambda node: node.torch,
+        "CUDA": lambda node: node.cuda or "–",
+        "NCCL": lambda node: node.nccl or "–",
+        "driver": lambda node: node.driver or "–",
+        "Python": lambda node: node.python,
+    }
+    columns = (Column("host"), *(Column(name) for name in parts))
+    rows = dict.fromkeys(  # one row for a machine that all cells describe alike
+        (TableValue(shortened(node.hostname)), *(TableValue(shortened(text_of(node))) for text_of in parts.values()))
+        for node in nodes
+    )
+    differing = [name for name, text_of in parts.items() if len({text_of(node) for node in nodes}) > 1]
+    note = (
+        (f"The machines differ in {listed(differing)}.")
+        if differing
+        else ("The machines do not differ in these properties.")
+    )
+    return [Table("Machines", columns, tuple(rows)), Paragraph(note)]

@@ -1,0 +1,116 @@
+"""The batch-size frontier: throughput of larger batches, up to out of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.report.document import (
+    Block,
+    Chart,
+    ChartGrid,
+    ChartSeries,
+    Column,
+    Paragraph,
+    Section,
+    Table,
+    TableValue,
+    optional_value,
+)
+from torchscale.report.sections.selection import MAX_LINES, MAX_PANELS, spread_out
+from torchscale.report.text.labels import chart_name, device_noun, panel_title
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.state import State
+from torchscale.util.units import byte_unit
+
+
+def frontier_section(summary: RunSummary) -> Section:
+    """Throughput and peak memory over batch sizes; empty where each model has one and none ran out of memory."""
+    groups: dict[str, list[TrainingSummary]] = {}
+    for cell in summary.cells:
+        groups.setdefault(panel_title(cell.cell), []).append(cell)
+    drawn = [(title, cells) for title, cells in groups.items() if _batches(cells) > 1 and _measured(cells)]
+    blocks: list[Block] = []
+    if drawn:
+        text = "Total throughput, and peak memory of the device that uses most, by batch size."
+        if any(cell.state is State.OOM for _, cells in drawn for cell in cells):
+            text += " A cross on the axis marks a batch size that ran out of memory."
+        blocks.append(Paragraph(text, of_charts=True))
+        charts = [_chart(title, cells, summary, memory=memory) for title, cells in drawn for memory in (False, True)]
+        blocks.append(ChartGrid(tuple(chart for chart in charts if chart is not None)[:MAX_PANELS]))
+    table = _edge_table(summary)
+    if table is not None:
+        blocks.append(table)
+    return Section("Batch sizes", "batches", tuple(blocks))
+
+
+def _batches(cells: Sequence[TrainingSummary]) -> int:
+    return len({cell.cell.batch_size for cell in cells if cell.state in (State.OK, State.OOM)})
+
+
+def _measured(cells: Sequence[TrainingSummary]) -> bool:
+    return any(cell.figures is not None for cell in cells)
+
+
+def _chart(title: str, cells: Sequence[TrainingSummary], summary: RunSummary, *, memory: bool) -> Chart | None:
+    series = []
+    for count in spread_out(sorted({cell.cell.world_size for cell in cells if cell.figures}), MAX_LINES):
+        here = sorted((cell for cell in cells if cell.cell.world_size == count), key=lambda cell: cell.cell.batch_size)
+        points = [(float(cell.cell.batch_size), value) for cell in here if (value := _level(cell, memory)) is not None]
+        if points:
+            name = f"{count} {device_noun(summary, count)}"
+            series.append(ChartSeries(name, tuple(x for x, _ in points), tuple(y for _, y in points)))
+        failed = [float(cell.cell.batch_size) for cell in here if cell.state is State.OOM]
+        if failed and not memory:
+            name = f"{count} {device_noun(summary, count)}: out of memory"
+            series.append(ChartSeries(name, tuple(failed), (0.0,) * len(failed), marks=True))
+    unit, size = byte_unit(max((y for line in series for y in line.y), default=0.0))
+    if memory:
+        series = [replace(line, y=tuple(y / size for y in line.y)) for line in series]
+    batches = sorted({x for line in series for x in line.x})
+    if len(batches) < 2:
+        return None
+    fixed = "per device" if cells[0].cell.scaling == "weak" else "of all devices"
+    what = "Peak memory" if memory else "Throughput"
+    return Chart(
+        name=chart_name("batch-memory" if memory else "batch-rate", title),
+        title=f"{title}: {what.lower()}",
+        summary=f"{what} over batch sizes for {title}.",
+        x_label=f"batch size {fixed}",
+        y_label=unit if memory else "samples/s",
+        series=tuple(series),
+        x_ticks=tuple(spread_out(batches, 10)),
+        log_x=True,
+    )
+
+
+def _level(cell: TrainingSummary, memory: bool) -> float | None:
+    figures = cell.figures
+    if figures is None:
+        return None
+    if not memory:
+        return figures.samples_per_second
+    return None if figures.peak_memory_bytes is None else float(figures.peak_memory_bytes)
+
+
+def _edge_table(summary: RunSummary) -> Table | None:
+    """Largest batch that ran and smallest that ran out of memory, where any did."""
+    trained: list[tuple[TrainingCell, State]] = [(cell.cell, cell.state) for cell in summary.cells]
+    trained += [(cell.cell.training, cell.state) for cell in summary.memory]
+    groups: dict[tuple[str, int], list[tuple[int, State]]] = {}
+    for cell, state in trained:
+        groups.setdefault((panel_title(cell), cell.world_size), []).append((cell.batch_size, state))
+    rows = []
+    for (title, count), found in groups.items():
+        failed = [batch for batch, state in found if state is State.OOM]
+        if failed:
+            fitted = max((batch for batch, state in found if state is State.OK), default=None)
+            smallest = TableValue(str(min(failed)), min(failed))
+            rows.append((TableValue(title), TableValue(str(count), count), optional_value(fitted, str), smallest))
+    if not rows:
+        return None
+    columns = (Column("model and setting", prose=True), Column("devices", True), Column("largest that ran", True),
+               Column("smallest out of memory", True))  # fmt: skip
+    return Table("Largest batch sizes that fit in memory", columns, tuple(rows))

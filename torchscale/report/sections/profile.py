@@ -1,0 +1,170 @@
+"""Recordings: the sync stall time, the findings, where each rank's time went, the longest step as a timeline."""
+
+from __future__ import annotations
+
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.report.document import (
+    DASH,
+    Block,
+    Bullets,
+    ChartGrid,
+    Column,
+    Document,
+    Paragraph,
+    Section,
+    Stretch,
+    Table,
+    TableValue,
+    TimelineChart,
+    optional_value,
+    shortened,
+)
+from torchscale.report.sections.diagnosis import abstention_blocks
+from torchscale.report.text.labels import (
+    batch_label,
+    chart_name,
+    panel_title,
+    plural,
+    sentence,
+)
+from torchscale.report.text.profile import RANK_HEADINGS, finding_text, rank_shares, stall_line
+from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown
+from torchscale.schema.profiles.finding import Diagnosis
+from torchscale.util.units import format_bytes, format_percent, format_seconds
+
+MAX_PROFILES = 12
+"""Each profile has a timeline of the full page width and two tables."""
+_MAX_ROWS = 20
+"""Operations are sorted by time; further rows take a negligible share."""
+_TIMELINE_KINDS = {"compute": "compute", "wait": "waiting for ranks", "transfer": "transfer", "input": "data wait"}
+
+
+def profile_section(summary: RunSummary) -> Section:
+    """Each profiled cell: sync stall time, findings, time by rank, and the longest step as a timeline."""
+    blocks: list[Block] = []
+    profiled = [(cell, cell.profile) for cell in summary.cells if cell.profile is not None]
+    for cell, analysis in profiled[:MAX_PROFILES]:
+        title = f"{panel_title(cell.cell)}, {batch_label(cell.cell)}, {cell.cell.world_size} ranks"
+        blocks += profile_blocks(analysis, title)
+    if len(profiled) > MAX_PROFILES:
+        blocks.append(Paragraph(f"Showing the first {MAX_PROFILES} of {len(profiled)} profiles."))
+    return Section("Profiles", "profiles", tuple(blocks))
+
+
+def profile_document(analysis: ProfileAnalysis, name: str) -> Document:
+    """The report of a recording outside a benchmark: the user's own training, or a trace file."""
+    blocks = profile_blocks(analysis, shortened(name))
+    collectives = _collectives(analysis)
+    if collectives is not None:
+        blocks.append(collectives)
+    kernels = _kernels(analysis)
+    if kernels is not None:
+        blocks.append(kernels)
+    blocks += abstention_blocks(Diagnosis(abstentions=analysis.abstentions))
+    notes = tuple(shortened(note) for note in analysis.notes)
+    sections = [Section("Recording", "recording", tuple(blocks))]
+    if notes:
+        sections.append(Section("Notes", "notes", (Bullets(notes),)))
+    costly = analysis.findings[0] if analysis.findings else None
+    return Document(
+        title=f"Training profile: {shortened(name)}",
+        subtitle=f"{plural(analysis.world_size, 'rank')} · {analysis.recorder}",
+        verdict=(
+            f"{stall_line(analysis)}.",
+            f"Largest cost: {shortened(finding_text(costly))}." if costly else "No bottleneck found.",
+        ),
+        key_figures=(),
+        sections=tuple(sections),
+    )
+
+
+def profile_blocks(analysis: ProfileAnalysis, title: str) -> list[Block]:
+    """The blocks of one recording: sync stall time, findings, timeline and time by rank."""
+    sentences = [f"{title}: {stall_line(analysis)}, recorded with {analysis.recorder}."]
+    if analysis.window.reasons:
+        sentences.append(f"Low confidence: {'; '.join(analysis.window.reasons)}.")
+    blocks: list[Block] = [Paragraph(shortened(" ".join(sentences)))]
+    if analysis.findings:
+        blocks.append(
+            Bullets(tuple(shortened(f"{finding_text(item)}. {sentence(item.advice)}") for item in analysis.findings))
+        )
+    else:
+        blocks.append(Paragraph("No bottleneck found."))
+    chart = _timeline_chart(analysis, title)
+    if chart is not None:
+        blocks.append(ChartGrid((chart,), wide=True))
+    columns = tuple(Column(heading, True) for heading in RANK_HEADINGS)
+    rows = tuple(_rank_row(rank) for rank in analysis.per_rank)
+    blocks.append(Table(f"Where the time goes, share of each rank's window: {title}", columns, rows))
+    return blocks
+
+
+def _collectives(analysis: ProfileAnalysis) -> Table | None:
+    if not analysis.collectives:
+        return None
+    rows = []
+    for item in analysis.collectives[:_MAX_ROWS]:
+        last = DASH
+        if item.last_rank is not None and item.last_percent is not None:
+            last = TableValue(
+                f"rank {item.last_rank} ({format_percent(item.last_percent / 100, 0)})", item.last_percent
+            )
+        times = (item.mean_seconds, item.wait_seconds, item.transfer_seconds)
+        rows.append(
+            (
+                TableValue(shortened(item.op)),
+                optional_value(item.payload_bytes, format_bytes),
+                TableValue(f"{item.count:,}", item.count),
+                *(optional_value(time, format_seconds) for time in times),
+                last,
+            )
+        )
+    headings = ("size", "count", "time", "wait", "transfer", "last")
+    columns = (Column("operation"), *(Column(heading, True) for heading in headings))
+    return Table("Collectives, mean over ranks", columns, tuple(rows))
+
+
+def _kernels(analysis: ProfileAnalysis) -> Table | None:
+    if not analysis.kernels:
+        return None
+    rows = tuple(
+        (
+            TableValue(shortened(kernel.name)),
+            TableValue(f"{kernel.count:,}", kernel.count),
+            TableValue(format_seconds(kernel.seconds), kernel.seconds),
+            TableValue(format_percent(kernel.percent_of_compute / 100), kernel.percent_of_compute),
+        )
+        for kernel in analysis.kernels
+    )
+    columns = (Column("kernel or operator", prose=True), *(Column(name, True) for name in ("count", "time", "share")))
+    return Table("Kernels or operators by total time, summed over ranks", columns, rows)
+
+
+def _rank_row(rank: RankBreakdown) -> tuple[TableValue, ...]:
+    values = (optional_value(share, format_percent) for share in rank_shares(rank))
+    return (TableValue(str(rank.rank), rank.rank), *values)
+
+
+def _timeline_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | None:
+    timeline = analysis.timeline
+    if timeline is None:
+        return None
+    kinds = []
+    for kind, words in _TIMELINE_KINDS.items():
+        stretches = tuple(
+            Stretch(row, bar.start * 1e3, bar.end * 1e3)
+            for row, rank in enumerate(timeline.ranks)
+            for bar in rank.bars
+            if bar.kind == kind
+        )
+        if stretches:
+            kinds.append((words, stretches))
+    what = "the recording" if timeline.step is None else f"the longest recorded step ({timeline.step})"
+    return TimelineChart(
+        name=chart_name("timeline", title),
+        title=f"{title}: {what}",
+        summary=f"Activity of each rank in {what} of {title}, {format_seconds(timeline.seconds)} long.",
+        x_label="ms",
+        rows=tuple(f"rank {rank.rank}" for rank in timeline.ranks),
+        kinds=tuple(kinds),
+    )

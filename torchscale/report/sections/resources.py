@@ -1,0 +1,180 @@
+"""Resources that training uses: memory by part, and telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torchscale.analysis.summary.machine import MemorySummary
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.report.document import (
+    Block,
+    Bullets,
+    ChartGrid,
+    Column,
+    Paragraph,
+    Part,
+    Section,
+    StackedChart,
+    Table,
+    TableValue,
+    optional_value,
+)
+from torchscale.report.text.labels import cell_label
+from torchscale.schema.launch.telemetry import GpuUse
+from torchscale.util.units import byte_unit, format_byte_rate, format_bytes, format_change, format_percent, format_rate
+
+_MAX_BARS = 12
+"""Bars in a chart: more are narrower than their labels."""
+
+
+def memory_section(summary: RunSummary) -> Section:
+    """Memory of a step by part, measured and predicted; empty where it was not measured."""
+    blocks: list[Block] = []
+    measured = [cell for cell in summary.memory if cell.fullest is not None]
+    if measured:
+        blocks.append(
+            Paragraph(
+                "Bytes on the device that uses most. Parts are tensor sizes; activations are the most that autograd "
+                "saved for the backward pass (where unknown, they are part of the rest). Peak is the allocator's "
+                "peak over two steps, including model construction. Predicted: computed without running; error: "
+                "relative to the peak."
+            )
+        )
+        blocks.append(ChartGrid((_memory_chart(measured[:_MAX_BARS]),)))
+        blocks.append(_memory_table(measured))
+    return Section("Memory", "memory", tuple(blocks))
+
+
+def _memory_chart(measured: Sequence[MemorySummary]) -> StackedChart:
+    names = ("parameters", "gradients", "optimizer states", "activations", "rest of the peak")
+    parts: list[list[float]] = [[] for _ in names]
+    for cell in measured:
+        rank = cell.fullest
+        assert rank is not None  # noqa: S101 - only measured ones come here
+        known_parts = (
+            rank.parts.parameters,
+            rank.parts.gradients,
+            rank.parts.optimizer_states,
+            rank.parts.activations or 0,
+        )
+        for values, count in zip(parts, (*known_parts, max(0, rank.peak_bytes - sum(known_parts))), strict=True):
+            values.append(count)
+    unit, size = byte_unit(max(map(sum, zip(*parts, strict=True)), default=0.0))
+    return StackedChart(
+        name="memory-parts",
+        title="Memory of a device by part",
+        summary="Tensor bytes of each cell by part, and the rest of the allocator's peak.",
+        x_label="cell",
+        y_label=unit,
+        bars=tuple(f"{number}" for number in range(1, len(measured) + 1)),
+        parts=tuple(
+            Part(name, tuple(value / size for value in values), None if number == len(names) - 1 else number)
+            for number, (name, values) in enumerate(zip(names, parts, strict=True))
+        ),
+    )
+
+
+def _memory_table(measured: Sequence[MemorySummary]) -> Table:
+    columns = (
+        Column("#", True),
+        Column("cell", prose=True),
+        Column("parameters", True),
+        Column("gradients", True),
+        Column("optimizer", True),
+        Column("activations", True),
+        Column("peak", True),
+        Column("reserved", True),
+        Column("predicted", True),
+        Column("error", True),
+    )
+    rows = []
+    for number, cell in enumerate(measured, start=1):
+        rank, predicted = cell.fullest, cell.predicted
+        assert rank is not None  # noqa: S101 - only measured ones come here
+        parts = (rank.parts.parameters, rank.parts.gradients, rank.parts.optimizer_states, rank.parts.activations)
+        counts = (*parts, rank.peak_bytes, rank.reserved_bytes, None if predicted is None else predicted.peak_bytes)
+        error = cell.prediction_error
+        rows.append(
+            (
+                TableValue(str(number), number),
+                TableValue(cell_label(cell.cell.training)),
+                *(optional_value(count, format_bytes) for count in counts),
+                optional_value(error, format_change),
+            )
+        )
+    return Table("Memory by part", columns, tuple(rows))
+
+
+def telemetry_section(summary: RunSummary) -> Section:
+    """GPU, CPU and network use while each cell was measured; empty where nothing was sampled."""
+    read = [(cell, cell.figures.telemetry) for cell in summary.measured if cell.figures and cell.figures.telemetry]
+    if not read:
+        return Section("Telemetry", "telemetry", ())
+    with_gpus = any(telemetry.gpus for _, telemetry in read)
+    gpu_columns = (
+        Column("GPU busy", True),
+        Column("GPU memory", True),
+        Column("power", True),
+        Column("SM clock", True),
+        Column("hottest", True),
+        Column("throttled", True),
+        Column("joules/step", True),
+        Column("samples/joule", True),
+    )
+    columns = (
+        Column("cell", prose=True),
+        *(gpu_columns if with_gpus else ()),
+        Column("CPUs busy", True),
+        Column("host memory", True),
+        Column("sent", True),
+        Column("received", True),
+    )
+    rows = []
+    for cell, telemetry in read:
+        figures = cell.figures
+        assert figures is not None  # noqa: S101 - only measured cells come here
+        gpus = _gpu_values(telemetry.gpus) if with_gpus else ()
+        energy = (
+            optional_value(figures.joules_per_step, format_rate),
+            optional_value(figures.samples_per_joule, format_rate),
+        )
+        rows.append(
+            (
+                TableValue(cell_label(cell.cell)),
+                *gpus,
+                *(energy if with_gpus else ()),
+                optional_value(telemetry.cpu_busy, lambda share: format_percent(share, 0)),
+                optional_value(telemetry.memory_used_peak_bytes, format_bytes),
+                optional_value(telemetry.sent_bytes_per_second, format_byte_rate),
+                optional_value(telemetry.received_bytes_per_second, format_byte_rate),
+            )
+        )
+    note = (
+        "Sampled about once a second by a separate process over the measured steps: means, except peaks for memory "
+        "and temperature. Energy comes from the GPUs' energy counters where available. Network counts all "
+        "interfaces, including loopback."
+    )
+    problems = dict.fromkeys(telemetry.problem for _, telemetry in read if telemetry.problem)
+    missing = tuple(f"No GPU telemetry: {problem}." for problem in problems)
+    if not with_gpus and not missing:
+        missing = ("No GPU was used, so power, energy and clocks are not available.",)
+    blocks: tuple[Block, ...] = (Paragraph(note), Table("Telemetry", columns, tuple(rows)))
+    return Section("Telemetry", "telemetry", (*blocks, *([Bullets(missing)] if missing else [])))
+
+
+def _gpu_values(gpus: Sequence[GpuUse]) -> tuple[TableValue, ...]:
+    def mean(pick: Callable[[GpuUse], float | None]) -> float | None:
+        known = [value for gpu in gpus if (value := pick(gpu)) is not None]
+        return sum(known) / len(known) if known else None
+
+    def highest(pick: Callable[[GpuUse], float | None]) -> float | None:
+        return max((value for gpu in gpus if (value := pick(gpu)) is not None), default=None)
+
+    return (
+        optional_value(mean(lambda gpu: gpu.busy), lambda share: format_percent(share, 0)),
+        optional_value(highest(lambda gpu: gpu.memory_used_peak_bytes), format_bytes),
+        optional_value(mean(lambda gpu: gpu.power_watts), lambda watts: f"{watts:.0f} W"),
+        optional_value(mean(lambda gpu: gpu.sm_clock_hertz), lambda hertz: f"{hertz / 1e6:.0f} MHz"),
+        optional_value(highest(lambda gpu: gpu.temperature_peak_celsius), lambda degrees: f"{degrees:.0f} °C"),
+        optional_value(highest(lambda gpu: gpu.throttled_share), lambda share: format_percent(share, 0)),
+    )

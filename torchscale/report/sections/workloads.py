@@ -1,0 +1,74 @@
+"""Details of the workload: data files, and the pipeline bubble."""
+
+from __future__ import annotations
+
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.report.document import Column, Paragraph, Section, Table, TableValue, shortened
+from torchscale.report.text.labels import cell_label
+from torchscale.schema.launch.rank import DataUse
+from torchscale.util.units import format_bytes, format_percent, format_seconds
+
+_COLD = 0.05
+"""Reads count as cold up to this share of pages in the page cache: the kernel keeps some pages (directory blocks, file
+headers) after it was asked to drop them."""
+
+
+def data_section(summary: RunSummary) -> Section:
+    """Which files batches came from, and whether they were read from disk; empty without any."""
+    rows = tuple(_data_row(cell, use) for cell in summary.measured if (use := cell.facts.data) is not None)
+    if not rows:
+        return Section("Data", "data", ())
+    columns = (
+        Column("cell", prose=True),
+        Column("source"),
+        Column("size", True),
+        Column("passes", True),
+        Column("files"),
+        Column("reads"),
+        Column("data wait", True),
+    )
+    note = (
+        "Passes: how often the launch read the whole data set, including warm-up. Reads are cold if the files were "
+        "not in the page cache before the first step, and only in the first pass. Data wait is a mean per step and "
+        "rank."
+    )
+    return Section("Data", "data", (Paragraph(note), Table("Files that were read", columns, rows)))
+
+
+def bubble_values(cell: TrainingSummary) -> tuple[TableValue, TableValue]:
+    """Measured and computed share; dashes without a pipeline."""
+    bubble = None if cell.figures is None else cell.figures.bubble
+    shares = (None, None) if bubble is None else (bubble.measured, bubble.computed)
+    measured, computed = (
+        TableValue("–") if share is None else TableValue(format_percent(share), share) for share in shares
+    )
+    return measured, computed
+
+
+def _data_row(cell: TrainingSummary, use: DataUse) -> tuple[TableValue, ...]:
+    assert cell.figures is not None  # noqa: S101 - only measured cells come here
+    wait = cell.figures.phases.data_wait
+    return (
+        TableValue(cell_label(cell.cell)),
+        TableValue(shortened(f"{use.source}: {use.path}")),
+        TableValue(format_bytes(use.size_bytes), use.size_bytes),
+        TableValue("–" if use.epochs is None else f"{use.epochs:.2f}", use.epochs),
+        TableValue(_files(use)),
+        TableValue(_reads(use)),
+        TableValue(format_seconds(wait), wait),
+    )
+
+
+def _files(use: DataUse) -> str:
+    counts = {"written": use.shards_written, "repaired": use.shards_repaired, "reused": use.shards_reused}
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "–"
+
+
+def _reads(use: DataUse) -> str:
+    if use.resident_share is None:
+        return "unknown"
+    if use.resident_share <= _COLD:
+        return "cold"
+    refused = "; cold reads were requested" if use.asked_cold else ""
+    return f"warm: {format_percent(use.resident_share, 0)} in memory{refused}"

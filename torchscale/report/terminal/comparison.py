@@ -1,0 +1,167 @@
+"""A comparison as tables on the terminal."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from torchscale.analysis.comparison.compare import CellComparison, Change, Outcome, Pair, Verdict
+from torchscale.report.document import shortened
+from torchscale.report.sections.comparison import ComparisonReport
+from torchscale.report.text.comparison import (
+    format_interval,
+    format_level,
+    format_outcome,
+    format_ratio_change,
+    format_score,
+    format_state,
+    measured_days,
+    metric_label,
+    pair_verdict,
+    result_label,
+)
+from torchscale.report.text.labels import plural, short_batch, short_title
+from torchscale.schema.cells.kinds import AnyCell, training_workload
+from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.run.result_set import ResultCell, ResultSet
+from torchscale.util.units import format_percent
+
+_STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "bold red", Verdict.SAME: "default"}
+_MAX_ROWS = 60
+"""About two screens; JSON and HTML hold every row."""
+_MAX_DIFFERENCES = 12
+"""Half a screen; JSON and HTML hold all."""
+
+
+def print_comparison(comparison: ComparisonReport, console: Console) -> None:
+    """The change of each cell, the verdict, and the differences in machine, software and settings."""
+    for pair in comparison.pairs:
+        _print_pair(pair, comparison, console)
+    if comparison.differences:
+        console.print("Differences:", markup=False)
+        for difference in comparison.differences[:_MAX_DIFFERENCES]:
+            console.print(
+                shortened(f"  {difference.what}: {' | '.join(value or '–' for value in difference.values)}"),
+                markup=False,
+                soft_wrap=True,
+            )
+        more = len(comparison.differences) - _MAX_DIFFERENCES
+        if more > 0:
+            console.print(f"  … and {more} more (--format json or html)", markup=False)
+
+
+def _print_pair(pair: Pair, comparison: ComparisonReport, console: Console) -> None:
+    names = (shortened(pair.reference.name), shortened(pair.other.name))
+    decided = pair.decided_by(comparison.metrics)
+    by_metric: dict[str, list[tuple[CellComparison, Change]]] = {}
+    for cell, change in decided[:_MAX_ROWS]:
+        by_metric.setdefault(metric_label(change.metric, change.detail), []).append((cell, change))
+    for label, changes in by_metric.items():
+        _print_table(label, _table(changes, names), console)
+    if len(decided) > _MAX_ROWS:
+        console.print(f"… and {len(decided) - _MAX_ROWS} more (--format json or html)", markup=False)
+    others: dict[str, list[ResultCell]] = {}
+    for cell in pair.cells:
+        if cell.outcome is not Outcome.COMPARED:
+            others.setdefault(f"{cell.outcome.value}: {format_outcome(cell, names)}", []).append(cell.cell)
+    if others:
+        _print_grouped(others, console)
+        console.print()
+    for sentence in pair_verdict(pair, comparison.metrics):
+        console.print(sentence, markup=False, soft_wrap=True)
+    if pair.score is not None:
+        console.print(f"Score: {format_score(pair.score)}.", markup=False)
+    for note in pair.notes:
+        console.print(f"{note}.", markup=False, soft_wrap=True)
+    flagged = sum(bool(cell.flags) for cell, _ in decided)
+    if flagged:
+        text = "* measured with a warning on one side; see the report of that side"
+        console.print(f"{text} ({plural(flagged, 'row')}).", markup=False, soft_wrap=True)
+    console.print()
+
+
+def _print_table(heading: str, table: Table, console: Console) -> None:
+    console.print(heading, style="bold", markup=False, highlight=False)
+    console.print(table)
+    console.print()
+
+
+def _print_grouped(cells: Mapping[str, Sequence[ResultCell]], console: Console) -> None:
+    """Cells grouped by outcome, a line per group."""
+    for outcome, results in list(cells.items())[:_MAX_DIFFERENCES]:
+        more = f" and {plural(len(results) - 1, 'other cell')}" if len(results) > 1 else ""
+        console.print(shortened(f"{result_label(results[0])}{more}: {outcome}"), markup=False, soft_wrap=True)
+    left = sum(map(len, list(cells.values())[_MAX_DIFFERENCES:]))
+    if left:
+        console.print(f"… and {plural(left, 'other cell')}", markup=False)
+
+
+def _cell_table(cells: Sequence[AnyCell], columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Table:
+    """One row per cell: title, batch if any cell has one, device count; then ``rows`` in ``columns``."""
+    heads = [_title_and_batch(cell) for cell in cells]
+    with_batch = any(batch for _, batch in heads)
+    first = [Column("cell", overflow="fold"), *([_narrow("batch")] if with_batch else []), _narrow("n")]
+    table = Table(*first, *columns, box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for cell, (title, batch), row in zip(cells, heads, rows, strict=True):
+        table.add_row(escape(title), *([batch] if with_batch else []), str(cell.world_size), *row)
+    return table
+
+
+def _narrow(heading: str) -> Column:
+    return Column(heading, justify="right", no_wrap=True)
+
+
+def _title_and_batch(cell: AnyCell) -> tuple[str, str]:
+    workload = training_workload(cell)
+    if workload is not None:
+        return short_title(workload), short_batch(workload)
+    return shortened(", ".join([cell.title, *cell.settings])), ""
+
+
+def _table(changes: Sequence[tuple[CellComparison, Change]], names: tuple[str, str]) -> Table:
+    """Changes of one metric."""
+    with_interval = any(change.ratio.interval is not None for _, change in changes)
+    columns = [
+        *(Column(escape(name), justify="right", overflow="fold") for name in names),
+        *map(_narrow, ("change", *(["95 % interval"] if with_interval else []))),
+        Column("verdict", no_wrap=True),
+    ]
+    rows = []
+    for cell, change in changes:
+        style = _STYLES.get(change.verdict, "yellow")
+        mark = "[yellow]*[/yellow]" if cell.flags else ""
+        levels = [format_level(change.metric, value) for value in (change.before, change.after)]
+        interval = [format_interval(change.ratio)] if with_interval else []
+        verdict = f"[{style}]{change.verdict.value}[/{style}]{mark}"
+        rows.append([*levels, format_ratio_change(change.ratio), *interval, verdict])
+    return _cell_table([cell.cell.cell for cell, _ in changes], columns, rows)
+
+
+def print_result_set(results: ResultSet, console: Console) -> None:
+    """The machine, and the figures of each cell."""
+    device = ", ".join(sorted({cell.device for cell in results.cells if cell.device}))
+    host = "" if results.environment is None else f" on {results.environment.hostname}"
+    console.print(shortened(f"{results.name}: measured {measured_days(results)}{host}, {device}"), markup=False)
+    console.print()
+    by_metric: dict[MetricKey, list[ResultCell]] = {}
+    others: dict[str, list[ResultCell]] = {}
+    for cell in results.cells:
+        for key in dict.fromkeys(key for launch in cell.launches for key in launch.values):
+            by_metric.setdefault(key, []).append(cell)
+        if not cell.launches:
+            others.setdefault(format_state(cell), []).append(cell)
+    for key, cells in by_metric.items():
+        rows = []
+        for cell in cells:
+            values = [launch.values[key] for launch in cell.launches if key in launch.values]
+            mean = statistics.fmean(values)
+            spread = "–" if len(values) < 2 else format_percent(statistics.stdev(values) / mean)
+            rows.append([format_level(key.metric, mean), spread, str(len(values))])
+        columns = [_narrow(heading) for heading in ("mean of launches", "spread", "launches")]
+        table = _cell_table([cell.cell for cell in cells], columns, rows)
+        _print_table(metric_label(key.metric, key.detail), table, console)
+    _print_grouped(others, console)

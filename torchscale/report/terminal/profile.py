@@ -1,0 +1,102 @@
+"""An analysis on the terminal: the one figure, then causes by cost, then where each rank's time went."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from torchscale.config.choices import ProfileTarget
+from torchscale.report.text.profile import RANK_HEADINGS, finding_text, not_judged, rank_shares, stall_line
+from torchscale.schema.profiles.analysis import ProfileAnalysis
+from torchscale.schema.profiles.finding import Confidence, Diagnosis
+from torchscale.util.units import format_bytes, format_percent, format_seconds
+
+_DASH = "–"
+
+
+def print_analysis(analysis: ProfileAnalysis, console: Console, target: ProfileTarget = ProfileTarget.ALL) -> None:
+    """The whole analysis, with the tables that ``target`` asks for."""
+    console.print(stall_line(analysis), markup=False, soft_wrap=True, style="bold")
+    if analysis.window.confidence is not Confidence.HIGH:
+        console.print("Low confidence: " + "; ".join(analysis.window.reasons) + ".", markup=False, soft_wrap=True)
+    for line in finding_lines(Diagnosis(findings=analysis.findings)):
+        console.print(line, markup=False, soft_wrap=True)
+    for note in analysis.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True, style="dim")
+    console.print()
+    console.print(_ranks_table(analysis))
+    if analysis.collectives and target in (ProfileTarget.SYNC_STALLS, ProfileTarget.ALL):
+        console.print()
+        console.print(_collectives_table(analysis))
+    if analysis.kernels and target in (ProfileTarget.KERNELS, ProfileTarget.ALL):
+        console.print()
+        console.print(_kernels_table(analysis))
+    if analysis.abstentions:
+        console.print()
+        console.print(not_judged(analysis.abstentions), markup=False, soft_wrap=True, style="dim")
+
+
+def finding_lines(diagnosis: Diagnosis) -> list[str]:
+    """``Found 2 bottlenecks:`` and each with its evidence and what to do."""
+    findings = diagnosis.findings
+    if not findings:
+        return ["No bottleneck found."]
+    lines = [f"Found {len(findings)} bottleneck{'s' * (len(findings) > 1)}:"]
+    for number, finding in enumerate(findings, 1):
+        lines.append(f"  {number}. {finding_text(finding)}")
+        lines += [f"     evidence: {item}" for item in finding.evidence]
+        lines.append(f"     what to do: {finding.advice}")
+    return lines
+
+
+def _ranks_table(analysis: ProfileAnalysis) -> Table:
+    table = _table("Where the time goes, share of each rank's window")
+    for heading in RANK_HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=heading != RANK_HEADINGS[-1])
+    with_memory = any(rank.peak_memory_bytes is not None for rank in analysis.per_rank)
+    if with_memory:
+        table.add_column("peak memory", justify="right", no_wrap=True)
+    for rank in analysis.per_rank:
+        shares = [_DASH if share is None else format_percent(share) for share in rank_shares(rank)]
+        table.add_row(
+            str(rank.rank),
+            *shares,
+            *([_DASH if rank.peak_memory_bytes is None else format_bytes(rank.peak_memory_bytes)] * with_memory),
+        )
+    return table
+
+
+def _collectives_table(analysis: ProfileAnalysis) -> Table:
+    table = _table("Collectives, mean over ranks")
+    for heading in ("operation", "size", "count", "time", "wait", "transfer", "busbw", "last"):
+        table.add_column(heading, justify="left" if heading == "operation" else "right", no_wrap=True)
+    for item in analysis.collectives[:10]:
+        last = _DASH
+        if item.last_rank is not None and item.last_percent is not None:
+            last = f"rank {item.last_rank} ({format_percent(item.last_percent / 100, 0)})"
+        table.add_row(
+            item.op,
+            _DASH if item.payload_bytes is None else format_bytes(item.payload_bytes),
+            str(item.count),
+            format_seconds(item.mean_seconds),
+            _DASH if item.wait_seconds is None else format_seconds(item.wait_seconds),
+            _DASH if item.transfer_seconds is None else format_seconds(item.transfer_seconds),
+            _DASH if item.bus_bytes_per_second is None else f"{format_bytes(item.bus_bytes_per_second)}/s",
+            last,
+        )
+    return table
+
+
+def _kernels_table(analysis: ProfileAnalysis) -> Table:
+    table = _table("Kernels or operators by total time")
+    table.add_column("name", overflow="ellipsis", no_wrap=True, max_width=70)
+    for heading in ("count", "time", "share of compute"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for kernel in analysis.kernels[:10]:
+        share = format_percent(kernel.percent_of_compute / 100)
+        table.add_row(kernel.name, str(kernel.count), format_seconds(kernel.seconds), share)
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0))

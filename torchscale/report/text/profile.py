@@ -1,0 +1,59 @@
+"""Sentences and figures of a profile, shared by all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown, WindowKind
+from torchscale.schema.profiles.finding import Abstention, Finding
+from torchscale.util.units import format_percent
+
+RANK_HEADINGS = (
+    "rank",
+    "compute",
+    "sync stall",
+    "transfer",
+    "host-bound",
+    "input",
+    "other idle",
+    "overlap",
+    "blame share",
+)
+"""The rank, and what :func:`rank_shares` gives."""
+
+
+def stall_line(analysis: ProfileAnalysis) -> str:
+    """``Sync stall time: 15.0 % of step time (4 ranks, 212 steps)``."""
+    ranks = f"{analysis.world_size} rank{'s' * (analysis.world_size > 1)}"
+    steps = analysis.window.steps
+    over = "recorded time" if analysis.window.kind is WindowKind.DEVICE_SPAN else "step time"
+    scope = ranks if steps is None else f"{ranks}, {steps} step{'s' * (steps > 1)}"
+    if analysis.sync_stall_percent is None:
+        why = "only one rank" if analysis.world_size == 1 else "; ".join(analysis.window.reasons) or "no collectives"
+        return f"Sync stall time: not measured ({scope}: {why})"
+    return f"Sync stall time: {analysis.sync_stall_percent:.1f} % of {over} ({scope})"
+
+
+def finding_text(finding: Finding) -> str:
+    """``Straggler: rank 0 … (costs 14.0 % of the step, high confidence)``."""
+    cost = f"costs {format_percent(finding.cost_percent / 100)} of the step, " if finding.cost_percent else ""
+    return f"{finding.kind.label}: {finding.summary} ({cost}{finding.confidence.value} confidence)"
+
+
+def not_judged(abstentions: Sequence[Abstention]) -> str:
+    """``Not judged: slow link (not measured: …); …``."""
+    return "Not judged: " + "; ".join(f"{item.kind.label.lower()} ({item.reason})" for item in abstentions)
+
+
+def rank_shares(rank: RankBreakdown) -> list[float | None]:
+    """Shares of the rank's window, of its communication, and of all waiting; ``None`` was not measured."""
+    parts = (
+        rank.compute_seconds,
+        rank.sync_stall_seconds,
+        rank.transfer_seconds,
+        rank.idle.host_bound_seconds,
+        rank.idle.input_seconds,
+        rank.idle.other_seconds,
+    )
+    blame = None if rank.blame_percent is None else rank.blame_percent / 100
+    return [*(None if part is None else part / rank.window_seconds for part in parts), rank.overlap, blame]

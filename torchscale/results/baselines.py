@@ -1,0 +1,87 @@
+"""Baselines: results kept under a name to compare with later, each one JSON file that is meant to be committed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from torchscale.errors import StoreError, UsageError
+from torchscale.schema.run.result_set import ResultSet
+from torchscale.store.json_files import DamagedFileError, read_model
+from torchscale.util.files import atomic_write_model
+
+BASELINES = Path("baselines")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+def load_baseline(name: str, baselines: Path = BASELINES) -> ResultSet:
+    """Read a baseline by its name.
+
+    Raises:
+        UsageError: there is none of that name.
+        StoreError: it cannot be read.
+    """
+    path = baseline_path(name, baselines)
+    if not path.is_file():
+        names = ", ".join(existing.stem for existing in list_baselines(baselines)) or "none"
+        raise UsageError(f"no baseline {name!r} in {baselines}; there: {names}")
+    return read_baseline(path)
+
+
+def read_baseline(path: Path) -> ResultSet:
+    """Read a baseline's file.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        return read_model(path.parent, path, ResultSet)
+    except DamagedFileError as error:
+        raise StoreError(str(error)) from error
+
+
+def find_baseline(text: str, baselines: Path) -> Path | None:
+    """The file of the baseline of that name; ``None`` where there is none, or ``text`` is no name."""
+    if not _NAME.fullmatch(text):
+        return None
+    path = baseline_path(text, baselines)
+    return path if path.is_file() else None
+
+
+def save_baseline(results: ResultSet, name: str, baselines: Path = BASELINES, *, replace: bool = False) -> Path:
+    """Keep a result set under a name (writes).
+
+    Raises:
+        UsageError: the name is no file name, is taken, or nothing was measured.
+        OutputError: it could not be written.
+    """
+    path = baseline_path(name, baselines)
+    if path.exists() and not replace:
+        raise UsageError(f"{path} exists", hint="choose another name, or pass --replace")
+    if not any(cell.launches for cell in results.cells):
+        raise UsageError(f"nothing was measured in {results.name}, so it is no baseline")
+    try:
+        baselines.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot create {baselines}: {error.strerror or error}") from error
+    atomic_write_model(path, results.model_copy(update={"name": name}))
+    return path
+
+
+def list_baselines(baselines: Path = BASELINES) -> list[Path]:
+    """Files of baselines, by name."""
+    return sorted(baselines.glob("*.json"))
+
+
+def baseline_path(name: str, baselines: Path) -> Path:
+    """Where a baseline is or would be.
+
+    Raises:
+        UsageError: the name is no plain file name.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name[:100]!r} is no name for a baseline",
+            hint="letters, digits, dots, dashes and underscores, at most 80",
+        )
+    return baselines / f"{name}.json"

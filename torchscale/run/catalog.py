@@ -1,0 +1,133 @@
+"""The names that a config may use: models, strategies, precisions, optimizers, presets, devices, links."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from torchscale.catalog.devices import DEVICES
+from torchscale.catalog.links import LINKS
+from torchscale.catalog.models import MODELS
+from torchscale.catalog.presets import HARDWARE_PRESETS
+from torchscale.config.choices import CatalogKind, OptimizerName, Precision
+from torchscale.config.sections import PRESETS
+from torchscale.config.strategy import STRATEGIES
+from torchscale.util.units import format_byte_rate, format_flops
+
+Rows = list[dict[str, str]]
+
+
+def catalog_rows(kind: CatalogKind) -> Rows:
+    """One row per name; every row has the same columns, ``name`` first."""
+    if kind is CatalogKind.MODELS:
+        return _models()
+    if kind is CatalogKind.PRESETS:
+        return _presets()
+    if kind is CatalogKind.HARDWARE:
+        return _hardware()
+    if kind is CatalogKind.STRATEGIES:
+        return _strategies()
+    if kind in (CatalogKind.DEVICES, CatalogKind.LINKS):
+        return _devices() if kind is CatalogKind.DEVICES else _links()
+    descriptions_of = {
+        CatalogKind.PRECISIONS: (Precision, _PRECISIONS),
+        CatalogKind.OPTIMIZERS: (OptimizerName, _OPTIMIZERS),
+    }
+    names, meanings = descriptions_of[kind]
+    return [{"name": name, "meaning": meanings[name]} for name in get_args(names)]
+
+
+def _devices() -> Rows:
+    return [
+        {
+            "name": facts.title,
+            "memory": format_byte_rate(facts.memory_bytes_per_second),
+            "dense peaks": ", ".join(f"{name} {format_flops(rate)}" for name, rate in facts.peak_flops.items()),
+            "source": facts.source,
+        }
+        for facts in DEVICES
+    ]
+
+
+def _links() -> Rows:
+    return [
+        {"name": link.name, "meaning": link.title, "per direction": format_byte_rate(link.bytes_per_second)}
+        for link in LINKS.values()
+    ]
+
+
+_STRATEGIES = {
+    "none": "one device, no process group",
+    "ddp": "DistributedDataParallel: a copy on every device, gradients averaged; plain on one device",
+    "zero1": "DDP with the optimizer's state split over the devices",
+    "fsdp": "FSDP2: parameters, gradients and optimizer state split over the devices (HSDP with shard)",
+    "tensor": "the matrices of every layer split over the devices (decoder-*, llama-*)",
+    "sequence": "tensor, with the rest of every layer split along the sequence (decoder-*)",
+    "pipeline": "devices hold consecutive layers and pass micro-batches on (decoder-*)",
+    "model": "layers split over devices, the whole batch passing through at once",
+    "hybrid": "any product of data, shard, tensor and pipeline degrees",
+}
+_PRECISIONS = {
+    "fp32": "full single precision, TF32 off",
+    "tf32": "fp32 with TF32 matrix products (CUDA, compute capability 8.0 and newer)",
+    "fp16": "fp16 autocast with a gradient scaler; also written amp",
+    "bf16": "bf16 autocast (CUDA: compute capability 8.0 and newer)",
+    "fp8": "bf16 with the matrix products of linear layers in fp8 (CUDA: compute capability 8.9 and newer)",
+}
+_OPTIMIZERS = {"sgd": "SGD with momentum 0.9", "adam": "Adam", "adamw": "AdamW"}
+
+
+def _models() -> Rows:
+    rows = [
+        {
+            "name": facts.name,
+            "meaning": facts.title,
+            "parameters": _millions(facts.parameters),
+            "forward": _giga(facts.forward_flops),
+            "splits": " ".join(sorted(facts.splits)),
+            "options": " ".join(f"{key}={value}" for key, value in facts.options.items()),
+        }
+        for facts in MODELS.values()
+    ]
+    others = (
+        ("torchvision:NAME", "its classifiers, where it is installed"),
+        ("timm:NAME", "its classifiers, where it is installed"),
+        ("hf:PATH/config.json", "a local Hugging Face configuration"),
+        ("my_pkg.my_module:build", "your own model (docs/models.md)"),
+    )
+    blank = {"parameters": "", "forward": "", "splits": ""}
+    return [*rows, *({"name": name, "meaning": meaning, **blank, "options": meaning} for name, meaning in others)]
+
+
+def _millions(parameters: int | None) -> str:
+    return "" if parameters is None else f"{parameters / 1e6:,.1f} M"
+
+
+def _giga(flops: int | None) -> str:
+    return "" if flops is None else f"{flops / 1e9:,.1f} GFLOP" if flops >= 1e8 else f"{flops / 1e6:,.1f} MFLOP"
+
+
+def _strategies() -> Rows:
+    return [
+        {
+            "name": name,
+            "meaning": _STRATEGIES[name],
+            "signals": " ".join(sorted(signal.value for signal in strategy.signals)) or "phases alone",
+            "options": " ".join(key for key in strategy.model_fields if key != "name"),
+        }
+        for name, strategy in STRATEGIES.items()
+    ]
+
+
+def _presets() -> Rows:
+    return [
+        {
+            "name": name,
+            "meaning": f"warm-up from {values['warmup_seconds']:g} s, measures {values['min_seconds']:g} to "
+            f"{values['max_seconds']:g} s, aims at ±{values['target_half_width']:.0%}",
+        }
+        for name, values in PRESETS.items()
+    ]
+
+
+def _hardware() -> Rows:
+    return [{"name": preset.name, "meaning": preset.title} for preset in HARDWARE_PRESETS.values()]

@@ -1,0 +1,94 @@
+"""A commented config to start from, fitted to this machine or to a known kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchscale.catalog.presets import HARDWARE_PRESETS, HardwarePreset, fitted_preset
+from torchscale.config.messages import did_you_mean
+from torchscale.errors import UsageError
+from torchscale.launch.machine import detect_gpus
+from torchscale.util.files import atomic_write_text
+
+_TEMPLATE = """\
+# A torchscale experiment for {title}.
+# Every key is explained in docs/configuration.md; `torchscale config show` prints them all with their defaults.
+# Any value can be changed on the command line: --batch_sizes=[32,64] --training.precision=bf16
+{notes}
+experiment_name: {experiment_name}   # results go to results/{experiment_name}
+
+# Each model × batch size × GPU count becomes a cell: one torchrun, measured on its own.
+# Models by name (`torchscale list models`), or your own by import path: my_pkg.my_module:build
+models: [{models}]
+batch_sizes: [{batch_sizes}]         # samples per device and step
+gpu_counts: [{gpu_counts}]           # counts this machine cannot run are skipped, and said; auto takes 1, 2, 4, …
+device: {device}
+scaling: weak                        # weak: batch per device fixed; strong: global batch fixed
+
+training:
+  precision: {precision}             # fp32 | tf32 | fp16 | bf16; a list measures each
+  optimizer: adamw                   # sgd | adam | adamw
+
+benchmark:
+  preset: {preset}                   # standard, or quick: shorter and less exact
+  repeats: 1                         # launches per cell; 3 tell how much launches differ, and comparisons need them
+
+profiling:
+  enabled: false                     # true: profile the cells in whose measurement a bottleneck was found
+
+launch:
+  timeout_seconds: 1800              # a launch that takes longer is ended and named: timeout
+"""
+
+
+def write_config(path: Path, *, hardware: str | None = None, force: bool = False) -> HardwarePreset:
+    """Write a config; returns the preset that it was made from.
+
+    Args:
+        path: Where to write it.
+        hardware: Name of a preset; by default one fitted to the GPUs of this machine.
+        force: Whether an existing file is replaced.
+
+    Raises:
+        UsageError: there is no such preset, the file exists, or its directory does not.
+        OutputError: it cannot be written.
+    """
+    preset = _preset(hardware)
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists", hint="choose another name, or replace it with --force")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent} is not a directory", hint="create it first")
+    atomic_write_text(path, config_text(preset))
+    return preset
+
+
+def config_text(preset: HardwarePreset) -> str:
+    """The config with comments, aligned in columns."""
+    text = _TEMPLATE.format(
+        title=preset.title,
+        notes="".join(f"# {line}\n" for line in preset.notes),
+        experiment_name=preset.name.replace(" ", "-"),
+        models=", ".join(preset.models),
+        batch_sizes=", ".join(map(str, preset.batch_sizes)),
+        gpu_counts=", ".join(map(str, preset.gpu_counts)),
+        device=preset.device,
+        precision=preset.precisions[0] if len(preset.precisions) == 1 else f"[{', '.join(preset.precisions)}]",
+        preset=preset.preset,
+    )
+    return "\n".join(_aligned(line) for line in text.splitlines()) + "\n"
+
+
+def _aligned(line: str) -> str:
+    """Comments behind values start in one column."""
+    value, mark, comment = line.partition("  #")
+    return f"{value.rstrip():<36} #{comment}" if mark and value.strip() else line
+
+
+def _preset(hardware: str | None) -> HardwarePreset:
+    if hardware is None:
+        gpus = detect_gpus()
+        return fitted_preset(len(gpus), has_bf16=bool(gpus) and min(gpus) >= (8, 0))  # bf16 needs capability 8.0
+    if hardware not in HARDWARE_PRESETS:
+        near = did_you_mean(hardware, HARDWARE_PRESETS)
+        raise UsageError(f"--hardware {hardware}: no such preset{near}", hint=f"known: {', '.join(HARDWARE_PRESETS)}")
+    return HARDWARE_PRESETS[hardware]

@@ -1,0 +1,144 @@
+"""Runs the launches of a sweep, each in processes of its own or in those of the launches before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torchscale.config.experiment import Experiment
+from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
+from torchscale.launch.group import Group
+from torchscale.launch.torchrun import cell_environment, run_launch
+from torchscale.plan.expand import Plan
+from torchscale.schema.cells.kinds import AnyCell, as_kind
+from torchscale.schema.cells.training import TrainingCell, model_key
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.schema.state import State
+from torchscale.store.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A launch that is still to be run."""
+
+    cell: AnyCell
+    launch: int
+
+    @property
+    def kind(self) -> tuple[int, bool, tuple[tuple[str, str], ...]]:
+        """Equal for launches that can share processes: ranks, and what is set once in a process."""
+        return self.cell.world_size, self.cell.deterministic, tuple(cell_environment(self.cell).items())
+
+
+def in_order(pending: tuple[Pending, ...], experiment: Experiment) -> tuple[Pending, ...]:
+    """As planned; with ``launch.isolation: group``, launches that can share processes follow each other."""
+    if experiment.launch.isolation == "cell":
+        return pending
+    return tuple(sorted(pending, key=lambda item: (item.launch, item.kind)))
+
+
+class Launcher:
+    """Runs launches one at a time and keeps their records. Made by :func:`open_launcher`."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        plan: Plan,
+        folder: RunFolder,
+        stop: StopRequest,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        settings = experiment.launch
+        self._plan, self._folder, self._stop, self._on_progress = plan, folder, stop, on_progress
+        self._env, self._log_steps = settings.env, experiment.benchmark.log_step_times
+        telemetry = experiment.telemetry
+        self._telemetry_seconds = telemetry.interval_seconds if telemetry.enabled else None
+        self._limits = LaunchLimits(
+            timeout_seconds=settings.timeout_seconds,
+            stall_seconds=settings.stall_timeout_seconds,
+            budget_seconds=experiment.benchmark.cell_seconds,
+        )
+        self._shares = settings.isolation == "group"
+        self._counted: set[str] = set()
+        self._group: Group | None = None
+        self._kind: object = None
+
+    def run(self, item: Pending) -> LaunchRecord:
+        """Run a launch to its end; its record is written. One that fails in processes which ran others before it runs
+        again in its own, and what these say counts."""
+        record = self._run_grouped(item) if self._shares else self._run_alone(item)
+        self._folder.finish_launch(item.cell, record)
+        trained = as_kind(item.cell, TrainingCell)
+        if trained is not None and record.payload.ranks:
+            self._counted.add(model_key(trained))
+        return record
+
+    def close(self) -> None:
+        """End the processes that wait for more."""
+        if self._group is not None:
+            self._group.close()
+        self._group = None
+
+    def _run_alone(self, item: Pending) -> LaunchRecord:
+        return run_launch(
+            self._task(item),
+            self._folder.begin_launch(item.cell, item.launch),
+            limits=self._limits,
+            extra_env=self._env,
+            stop=self._stop,
+            on_progress=self._on_progress,
+        )
+
+    def _run_grouped(self, item: Pending) -> LaunchRecord:
+        if self._kind != item.kind:
+            self.close()
+        shared = self._group is not None
+        record = self._run_in_group(item)
+        if shared and record.state is not State.OK and not self._stop.asked:
+            record = self._run_in_group(item)
+        return record
+
+    def _run_in_group(self, item: Pending) -> LaunchRecord:
+        """In the processes that wait, or in new ones; a failure ends them."""
+        directory = self._folder.begin_launch(item.cell, item.launch)
+        if self._group is None:
+            self._group = Group(self._task(item), self._folder.path / ".group", self._env)
+            self._kind = item.kind
+        record = self._group.run(
+            self._task(item), directory, limits=self._limits, stop=self._stop, on_progress=self._on_progress
+        )
+        if record.state is not State.OK:
+            self.close()
+        return record
+
+    def _task(self, item: Pending) -> LaunchTask:
+        """The task of a launch, for a start at this moment. Operations are counted once for each model of a sweep."""
+        trained = as_kind(item.cell, TrainingCell)
+        return launch_task(
+            self._plan,
+            item.cell,
+            self._limits,
+            launch=item.launch,
+            log_step_times=self._log_steps,
+            telemetry_seconds=None if trained is None else self._telemetry_seconds,
+            counts_flops=trained is not None and model_key(trained) not in self._counted,
+        )
+
+
+@contextmanager
+def open_launcher(
+    experiment: Experiment,
+    plan: Plan,
+    folder: RunFolder,
+    stop: StopRequest,
+    on_progress: Callable[[Progress], None],
+) -> Iterator[Launcher]:
+    """A launcher that leaves no process behind."""
+    launcher = Launcher(experiment, plan, folder, stop, on_progress)
+    try:
+        yield launcher
+    finally:
+        launcher.close()

@@ -1,0 +1,147 @@
+"""Measure the machine itself: collectives, hardware ceilings, memory of training steps. All as cells of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from torchscale.analysis.summary.machine import (
+    CollectivesSummary,
+    HardwareSummary,
+    MachineSummary,
+    MemorySummary,
+)
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.config.choices import Rerun
+from torchscale.config.experiment import Experiment
+from torchscale.errors import ExitCode, MachineError
+from torchscale.plan.expand import Plan, make_plan
+from torchscale.run.context import PlannedRun, find_machine, measuring, sweep_exit_code, timestamped
+from torchscale.run.observer import SILENT, Observer
+from torchscale.run.sweep import Sweep
+from torchscale.store.run_folder import RunFolder
+
+S = TypeVar("S", bound=MachineSummary)
+
+
+@dataclass(frozen=True)
+class MachineOutcome(Generic[S]):
+    """What measuring the machine gave.
+
+    Attributes:
+        directory: The run folder, which may hold other cells.
+        cells: Summaries of the cells measured now.
+        interrupted: Whether Ctrl-C or TERM ended it early.
+    """
+
+    directory: Path
+    cells: tuple[S, ...]
+    interrupted: bool
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """130 interrupted, 1 if any cell failed, else 0."""
+        return sweep_exit_code((cell.state for cell in self.cells), interrupted=self.interrupted)
+
+
+class CollectivesOutcome(MachineOutcome[CollectivesSummary]):
+    """What ``comm`` measured; a link below its rated bandwidth is a failure."""
+
+    @property
+    def shown(self) -> tuple[CollectivesSummary, ...]:
+        """Without the short launches in which NCCL only logs the algorithms it chooses."""
+        return tuple(cell for cell in self.cells if not cell.cell.logs_choices)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """As of any cells, and 1 where a link is slower than it should be."""
+        code = super().exit_code
+        slow = any(cell.verdict is not None and cell.verdict.fits is False for cell in self.shown)
+        return ExitCode.FAILED if slow and code is ExitCode.OK else code
+
+
+def measure_collectives(
+    experiment: Experiment, *, output_dir: Path | None = None, observer: Observer = SILENT
+) -> CollectivesOutcome:
+    """Measure collectives over sizes, checking every element of every result.
+
+    Args:
+        experiment: With ``measure: [collectives]``.
+        output_dir: A run folder, new or to be joined; ``results/comm-<time>`` by default.
+        observer: Shows messages and launches.
+
+    Raises:
+        MachineError: this machine has fewer than two devices or ranks.
+        StoreError: ``output_dir`` cannot be read, or was measured on another machine.
+        OutputError: it cannot be written.
+    """
+    directory, summary, plan, interrupted = _measure(experiment, output_dir, "comm", observer)
+    return CollectivesOutcome(directory, _planned(summary.collectives, plan), interrupted)
+
+
+def measure_hardware(
+    experiment: Experiment, *, output_dir: Path | None = None, observer: Observer = SILENT
+) -> MachineOutcome[HardwareSummary]:
+    """Measure peak rates: matmul, memory and copy bandwidth, disk. Arguments and errors as
+    :func:`measure_collectives`."""
+    directory, summary, plan, interrupted = _measure(experiment, output_dir, "hardware", observer)
+    return MachineOutcome(directory, _planned(summary.hardware, plan), interrupted)
+
+
+def measure_memory(
+    experiment: Experiment, *, output_dir: Path | None = None, observer: Observer = SILENT
+) -> MachineOutcome[MemorySummary]:
+    """Measure the memory of training steps beside its prediction. Arguments and errors as
+    :func:`measure_collectives`."""
+    directory, summary, plan, interrupted = _measure(experiment, output_dir, "memory", observer)
+    return MachineOutcome(directory, _planned(summary.memory, plan), interrupted)
+
+
+def plan_machine(experiment: Experiment, directory: Path, observer: Observer) -> PlannedRun:
+    """Plan machine cells; without a device count in the config, at the largest count of this machine. Cells that join
+    a folder use as many threads per rank as the folder's cells, so that figures of a device compare.
+
+    Raises:
+        MachineError: this machine can run none of them.
+        StoreError: ``directory`` holds something that cannot be read.
+    """
+    machine = find_machine(observer)
+    if (directory / "experiment.json").exists() and experiment.launch.threads_per_rank is None:
+        threads = RunFolder.open(directory).experiment.threads_per_rank
+        launch = experiment.launch.model_copy(update={"threads_per_rank": threads})
+        experiment = experiment.model_copy(update={"launch": launch})
+    plan = make_plan(experiment, machine)
+    if experiment.gpu_counts == "auto" and plan.to_run:
+        largest = max(cell.world_size for cell in plan.to_run)
+        experiment = experiment.model_copy(update={"gpu_counts": (largest,)})
+        plan = make_plan(experiment, machine)
+    if not plan.to_run:
+        raise MachineError(plan.cells[0].skip_reason or "nothing to measure")
+    return PlannedRun(experiment, machine, plan)
+
+
+def _measure(
+    experiment: Experiment, output_dir: Path | None, command: str, observer: Observer
+) -> tuple[Path, RunSummary, Plan, bool]:
+    """Measure the plan's cells anew into a folder, which keeps its other cells; earlier launches of the same cells are
+    set aside."""
+    directory = output_dir or timestamped(command)
+    planned = plan_machine(experiment, directory, observer)
+    plan = planned.plan
+    with measuring(directory) as stop:
+        folder = RunFolder.join(directory, planned.experiment_file())
+        sweep = Sweep(planned.experiment, plan, folder)
+        pending = sweep.prepare(Rerun.ALL)
+        observer.detail(f"run folder: {directory}")
+        observer.note(f"{experiment.experiment_name}: on {planned.device_label}")
+        with observer.launches(plan.device, len(pending), experiment.benchmark.repeats) as listener:
+            summary = sweep.run(pending, listener, stop)
+        return directory, summary, plan, stop.asked
+
+
+def _planned(summaries: Iterable[S], plan: Plan) -> tuple[S, ...]:
+    """The summaries of the plan's own cells."""
+    ids = {entry.cell.id for entry in plan.cells}
+    return tuple(summary for summary in summaries if summary.cell.id in ids)

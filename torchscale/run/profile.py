@@ -1,0 +1,223 @@
+"""Profile training: record a workload of ours or the user's own program, and analyze recordings made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchscale.config.choices import ProfileTarget, Tool, ToolChoice, WindowChoice
+from torchscale.config.experiment import Experiment
+from torchscale.errors import ExitCode, MachineError, OutputError, TorchscaleError, TraceError, UsageError
+from torchscale.launch.process import adopt_orphans
+from torchscale.launch.profile import UserRun, record_program
+from torchscale.plan.expand import Plan
+from torchscale.run.cell_profiler import CellProfiler, Profile, analyze_files, analyze_recording, choose_tool
+from torchscale.run.context import measuring, plan_run, stop_on_signals, timestamped
+from torchscale.run.observer import SILENT, Observer
+from torchscale.run.summary_file import SummaryFile
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.profiles.analysis import ProfileAnalysis
+from torchscale.schema.profiles.request import RecordRequest
+from torchscale.schema.run.experiment_file import PlannedCell
+from torchscale.step_profiler import RECORD_VARIABLE
+from torchscale.store.run_folder import PROFILED_ONLY, RunFolder
+from torchscale.traces.nsys.strip import strip_environment
+
+PROFILES = Path("profiles")
+_PROGRAM_MARGIN_SECONDS = 1800.0
+"""What the user's program may take beside the delay and the recording: start-up of a large job takes minutes."""
+
+
+@dataclass(frozen=True)
+class ProfileOutcome:
+    """What profiling gave. ``profile`` is ``None`` where Ctrl-C or TERM ended it."""
+
+    directory: Path
+    profile: Profile | None
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """130 interrupted, else 0; :meth:`analysis` raises where nothing could be analyzed."""
+        return ExitCode.INTERRUPTED if self.profile is None else ExitCode.OK
+
+    @property
+    def analysis(self) -> ProfileAnalysis:
+        """The analysis.
+
+        Raises:
+            TorchscaleError: there is nothing to analyze; the message says why and where the recording is.
+        """
+        problem = "it was interrupted" if self.profile is None else self.profile.problem
+        analysis = None if self.profile is None else self.profile.analysis
+        if analysis is None:
+            raise TorchscaleError(f"nothing to analyze: {problem}", hint=f"the recording is in {self.directory}")
+        return analysis
+
+
+def profile_workload(
+    experiment: Experiment,
+    *,
+    output_dir: Path | None = None,
+    seconds: float = 10.0,
+    max_steps: int = 200,
+    target: ProfileTarget = ProfileTarget.SYNC_STALLS,
+    tool: ToolChoice = ToolChoice.AUTO,
+    observer: Observer = SILENT,
+) -> ProfileOutcome:
+    """Record some steps of one workload, at its largest device count, and analyze them.
+
+    Args:
+        experiment: Describes one workload.
+        output_dir: A run folder, new or to be joined; ``profiles/<time>`` by default.
+        seconds: Record this long, in whole steps,
+        max_steps: but no more steps than this.
+        target: What the recording is for.
+        tool: Which profiler records.
+        observer: Shows messages.
+
+    Raises:
+        UsageError: the experiment describes several workloads.
+        MachineError: this machine cannot run it, or lacks the profiler.
+        StoreError: ``output_dir`` cannot be read.
+        OutputError: it cannot be written.
+    """
+    directory = output_dir if output_dir is not None else timestamped("", PROFILES)
+    planned = plan_run(experiment, observer)
+    cell = _one_workload(planned.plan)
+    with observer.status("Looking for a profiler"):
+        choice = choose_tool(tool.value, planned.plan.device)
+    if choice.note:
+        observer.note(choice.note)
+    env = planned.experiment.launch.env
+    profiler = CellProfiler(planned.plan, choice, target, seconds, max_steps, planned.limits, env)
+    profiled_only = (PlannedCell(cell=cell, skip_reason=PROFILED_ONLY),)
+    with measuring(directory) as stop:
+        folder = RunFolder.join(directory, planned.experiment_file().model_copy(update={"plan": profiled_only}))
+        observer.note(f"Recording {cell.model} on {cell.world_size} ranks with {choice.tool.value}")
+        SummaryFile(folder).write()  # the folder has a cell more
+        profile = profiler.profile(cell, folder.begin_profile(cell), stop, lambda _: None)
+        return ProfileOutcome(profile.directory, None if stop.asked else profile)
+
+
+def profile_program(
+    command: Sequence[str],
+    *,
+    output_dir: Path | None = None,
+    seconds: float = 10.0,
+    max_steps: int = 200,
+    target: ProfileTarget = ProfileTarget.SYNC_STALLS,
+    tool: ToolChoice = ToolChoice.AUTO,
+    delay_seconds: float = 30.0,
+    keep_running: bool = False,
+    on_output: Callable[[bytes], None] = lambda _: None,
+    observer: Observer = SILENT,
+) -> ProfileOutcome:
+    """Record the user's own training and analyze it; nsys runs the command unmodified.
+
+    Args:
+        command: argv of the program.
+        output_dir: Where the recording goes; ``profiles/<time>`` by default.
+        seconds, max_steps, target, tool: As of :func:`profile_workload`.
+        delay_seconds: Under nsys, the time before recording starts.
+        keep_running: Whether the program goes on after the recording.
+        on_output: Gets what the program prints.
+        observer: Shows messages.
+
+    Raises:
+        UsageError: ``output_dir`` holds a recording already.
+        MachineError: the program cannot be started, or the profiler cannot be used.
+        OutputError: ``output_dir`` cannot be created.
+    """
+    directory = output_dir if output_dir is not None else timestamped("", PROFILES)
+    with observer.status("Looking for a profiler"):
+        choice = choose_tool(tool.value, None)
+    if choice.note:
+        observer.note(choice.note)
+    _make_directory(directory)
+    if (directory / "recording.json").exists() or any(directory.glob("recorded-rank-*.json")):
+        raise UsageError(f"{directory} holds a recording already", hint="name another --output-dir")
+    request = RecordRequest(
+        tool=choice.tool, target=target, directory=str(directory.resolve()), seconds=seconds, max_steps=max_steps
+    )
+    program = UserRun(
+        command=command,
+        delay_seconds=delay_seconds,
+        keep_running=keep_running,
+        timeout_seconds=_PROGRAM_MARGIN_SECONDS + delay_seconds + seconds if not keep_running else float("inf"),
+        env={RECORD_VARIABLE: request.model_dump_json()} if choice.tool is Tool.KINETO else {},
+        on_output=on_output,
+    )
+    adopt_orphans()
+    with stop_on_signals() as stop:
+        recording = record_program(program, request, choice.nsys, stop)
+        if stop.asked:
+            if recording.files:
+                observer.note(f"Interrupted; the recording is kept: torchscale profile analyze {directory}")
+            return ProfileOutcome(directory, None)
+    return ProfileOutcome(directory, analyze_recording(directory, recording))
+
+
+def analyze_recordings(
+    paths: Sequence[Path],
+    *,
+    window: WindowChoice = WindowChoice.AUTO,
+    output_dir: Path | None = None,
+    observer: Observer = SILENT,
+) -> ProfileAnalysis:
+    """Analyze recordings of one or many ranks, made here or elsewhere. Needs no torch and no GPU.
+
+    Args:
+        paths: ``.nsys-rep``, ``.sqlite``, ``.json``, ``.json.gz``, ``.tar.gz``, or directories of them.
+        window: Which part is analyzed.
+        output_dir: Where ``analysis.json`` and a timeline for Perfetto are written; ``None`` writes nothing.
+        observer: Shows messages.
+
+    Raises:
+        TraceError: they cannot be read, or hold nothing that can be analyzed.
+        MachineError: a ``.nsys-rep`` cannot be exported here.
+        OutputError: ``output_dir`` cannot be written.
+    """
+    if output_dir is not None:
+        _make_directory(output_dir)
+    with observer.status("Reading the recordings"):
+        return analyze_files(list(paths), window, output_dir)
+
+
+def strip_recording(source: Path, output: Path) -> list[str]:
+    """Copy an nsys export without the environment that nsys records; returns the names of the tables left out.
+
+    Raises:
+        TraceError: ``source`` is not an export of nsys.
+        OutputError: ``output`` cannot be written.
+    """
+    if not source.is_file():
+        raise TraceError(f"{source}: no such file")
+    return list(strip_environment(source, output))
+
+
+def _one_workload(plan: Plan) -> TrainingCell:
+    """The plan's largest count of its one workload.
+
+    Raises:
+        UsageError: it holds several workloads.
+        MachineError: this machine cannot run it.
+    """
+    if not plan.training:
+        skipped = [entry for entry in plan.cells if entry.skip_reason is not None]
+        reason = f"this machine cannot run {skipped[0].cell.id}: {skipped[0].skip_reason}" if skipped else ""
+        raise MachineError(reason or "the config trains nothing", hint="profile a config that measures training")
+    if len({cell.series for cell in plan.training}) > 1:
+        names = ", ".join(cell.id for cell in plan.training[:6])
+        raise UsageError(
+            f"the config describes several workloads ({names} …)",
+            hint="choose one with --model and --batch-size, or profile during a benchmark: profiling.enabled: true",
+        )
+    return max(plan.training, key=lambda cell: cell.world_size)
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot create {directory}: {error.strerror or error}") from error

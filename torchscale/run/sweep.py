@@ -1,0 +1,166 @@
+"""Runs every launch of every cell of a plan, into the run folder."""
+
+from __future__ import annotations
+
+import fnmatch
+from datetime import datetime, timezone
+
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.config.choices import Rerun
+from torchscale.config.experiment import Experiment
+from torchscale.config.sections import ProfilingSettings
+from torchscale.launch.control import StopRequest
+from torchscale.plan.expand import Plan
+from torchscale.run.cell_profiler import CellProfiler
+from torchscale.run.launcher import Pending, in_order, open_launcher
+from torchscale.run.observer import Listener
+from torchscale.run.summary_file import SummaryFile
+from torchscale.schema.cells.kinds import KINDS, AnyCell, training_workload
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.run.content import CellRun
+from torchscale.schema.state import State
+from torchscale.store.run_folder import RunFolder
+
+
+class Sweep:
+    """An experiment's plan in a run folder.
+
+    Repeats are interleaved: every cell is launched once before any is launched again, so that a slow hour of the
+    machine falls on all of them.
+    """
+
+    def __init__(self, experiment: Experiment, plan: Plan, folder: RunFolder) -> None:
+        self._experiment, self._plan, self._folder = experiment, plan, folder
+        self._planned = {entry.cell.id: entry for entry in folder.experiment.plan}
+        self._unfinished: dict[str, CellRun] = {}
+        self._too_large: dict[str, int] = {}
+
+    def prepare(self, rerun: Rerun | None) -> tuple[Pending, ...]:
+        """What is left to run. Damaged records go to quarantine, those to be measured again are set aside."""
+        pending = []
+        for launch in range(self._experiment.benchmark.repeats):
+            for cell in self._plan.to_run:
+                record = self._folder.record(cell, launch)
+                if record is not None and _runs_again(record, rerun):
+                    self._folder.set_aside(cell, launch, "replaced")
+                    record = None
+                if record is None:
+                    pending.append(Pending(cell, launch))
+                else:
+                    self._note_out_of_memory(cell, record)
+        return tuple(pending)
+
+    def run(
+        self,
+        pending: tuple[Pending, ...],
+        listener: Listener,
+        stop: StopRequest,
+        profiler: CellProfiler | None = None,
+    ) -> RunSummary:
+        """Run what is pending until done or asked to stop; one launch's failure never ends the sweep.
+
+        ``summary.csv`` is written before the first launch and after each: it holds all that the folder does. If it
+        cannot be written, the sweep goes on and the summary's ``problems`` name the failure.
+
+        With a ``profiler``, the cells that ``profiling.trigger`` asks for are profiled once all are measured.
+        """
+        summary_file = SummaryFile(self._folder)
+        summary_file.write()
+        with open_launcher(self._experiment, self._plan, self._folder, stop, listener.launch_progress) as launcher:
+            for item in in_order(pending, self._experiment):
+                if stop.asked:
+                    break
+                listener.launch_started(item.cell, item.launch)
+                record = self._skipped(item)
+                if record is None:
+                    record = launcher.run(item)
+                else:
+                    self._folder.begin_launch(item.cell, item.launch)
+                    self._folder.finish_launch(item.cell, record)
+                self._note_out_of_memory(item.cell, record)
+                listener.launch_finished(item.cell, record, summary_file.update(self._with_launch(item.cell, record)))
+        if profiler is not None:
+            for cell in self._profile(profiler, summary_file.summary, listener, stop):
+                summary_file.update(self._folder.load_cell(self._planned[cell.id])[0])
+        return summary_file.summary
+
+    def _with_launch(self, cell: AnyCell, record: LaunchRecord) -> CellRun:
+        """The cell with a launch that has ended, which the folder holds already. Its records are kept in memory until
+        all its launches have ended, so that each is read once."""
+        cell_run = self._unfinished.pop(cell.id, None)
+        if cell_run is None:
+            cell_run, _ = self._folder.load_cell(self._planned[cell.id])
+        launches = {earlier.launch: earlier for earlier in cell_run.launches}
+        launches[record.launch] = record
+        cell_run = CellRun(cell_run.planned, tuple(launches[index] for index in sorted(launches)), cell_run.profile)
+        if len(launches) < self._experiment.benchmark.repeats:
+            self._unfinished[cell.id] = cell_run
+        return cell_run
+
+    def _note_out_of_memory(self, cell: AnyCell, record: LaunchRecord) -> None:
+        if record.state is State.OOM and self._experiment.benchmark.skip_larger_batches:
+            batch, series = _batch_series(cell)
+            self._too_large[series] = min(batch, self._too_large.get(series, batch))
+
+    def _skipped(self, item: Pending) -> LaunchRecord | None:
+        """The record of a launch that is not worth trying, where the config asks for that: a smaller batch of its
+        series ran out of memory."""
+        if not self._experiment.benchmark.skip_larger_batches:
+            return None
+        batch, series = _batch_series(item.cell)
+        too_large = self._too_large.get(series)
+        if too_large is None or too_large >= batch:
+            return None
+        return LaunchRecord(
+            cell_id=item.cell.id,
+            launch=item.launch,
+            state=State.SKIPPED,
+            reason=f"batch {too_large} ran out of memory",
+            started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            seconds=0.0,
+            payload=KINDS[item.cell.kind].payload(),
+        )
+
+    def _profile(
+        self, profiler: CellProfiler, summary: RunSummary, listener: Listener, stop: StopRequest
+    ) -> list[TrainingCell]:
+        """Profile the cells that call for it and have no profile yet; a profile that fails leaves the cell's state as
+        it is. Returns the cells that were profiled."""
+        profiled = []
+        for cell in summary.cells:
+            if stop.asked:
+                break
+            if not _calls_for_profile(cell, self._experiment.profiling) or self._folder.has_profile(cell.cell):
+                continue
+            listener.profile_started(cell.cell)
+            directory = self._folder.begin_profile(cell.cell)
+            profile = profiler.profile(cell.cell, directory, stop, listener.launch_progress)
+            profiled.append(cell.cell)
+            listener.profile_finished(cell.cell, profile.analysis, profile.problem)
+        return profiled
+
+
+def _calls_for_profile(summary: TrainingSummary, settings: ProfilingSettings) -> bool:
+    if summary.figures is None or not settings.enabled or settings.trigger == "never":
+        return False
+    if settings.trigger == "always":
+        return True
+    if settings.trigger == "sync_stall_detection":
+        return summary.diagnosis is not None and bool(summary.diagnosis.findings)
+    return any(fnmatch.fnmatchcase(summary.cell.id, pattern) for pattern in settings.trigger)
+
+
+def _batch_series(cell: AnyCell) -> tuple[int, str]:
+    """The batch size, and what is equal for cells that differ in it alone; no series for what trains nothing."""
+    training = training_workload(cell)
+    if training is None:
+        return 0, cell.id
+    return training.batch_size, f"{cell.kind} {training.model_dump_json(exclude={'batch_size'})}"
+
+
+def _runs_again(record: LaunchRecord, rerun: Rerun | None) -> bool:
+    if rerun is Rerun.ALL or record.state is State.INTERRUPTED:
+        return True
+    return rerun is Rerun.FAILED and record.state is not State.OK

@@ -1,0 +1,184 @@
+"""A cell: one workload in one setting at one world size, with its measurement rules."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import Field, field_serializer
+
+from torchscale.catalog.models import OptionValue, model_title
+from torchscale.config.choices import (
+    Checkpointing,
+    CompileMode,
+    DataSource,
+    DeviceRequest,
+    OptimizerName,
+    Precision,
+    Preset,
+    Scaling,
+)
+from torchscale.config.degrees import Degrees
+from torchscale.config.strategy import Strategy, strategy_label, strategy_options
+from torchscale.schema.base import Frozen
+from torchscale.schema.ident import content_hash, file_name
+
+
+class Measurement(Frozen):
+    """When warm-up and measurement end; the fields are those of ``benchmark:`` and ``training.epochs``."""
+
+    preset: Preset
+    warmup_steps: int
+    warmup_seconds: float
+    warmup_max_seconds: float
+    steady_tolerance: float
+    min_steps: int
+    min_seconds: float
+    max_steps: int
+    max_seconds: float
+    target_half_width: float
+    measure_steps: int | None = None
+    measure_seconds: float | None = None
+    epochs: int | None = None
+    warmup_epochs: int | None = None
+    sync_cuda: bool = False
+
+
+class Loader(Frozen):
+    """How batches come through a loader; the fields are those of ``data:``."""
+
+    data_dir: str
+    num_shards: int | None = None
+    total_mb: int
+    workers: int
+    pin_memory: bool
+    prefetch: int
+    verify: bool
+    drop_cache: bool
+    download: bool
+
+
+class TrainingCell(Frozen):
+    """One training cell. Its id says what was asked, never where it ran.
+
+    ``batch_size`` is per device under weak scaling and global under strong scaling, as the user wrote it.
+    """
+
+    kind: Literal["training"] = "training"
+    model: str
+    model_options: dict[str, OptionValue] = Field(default_factory=dict)
+    batch_size: int
+    scaling: Scaling
+    world_size: int
+    device: DeviceRequest
+    precision: Precision
+    strategy: Strategy
+    optimizer: OptimizerName
+    learning_rate: float
+    channels_last: bool
+    compile: bool | CompileMode
+    seed: int
+    cudnn_benchmark: bool
+    data_source: DataSource
+    num_samples: int
+    measurement: Measurement
+    fused: bool = False
+    gradient_accumulation: int = 1
+    activation_checkpointing: Checkpointing = "none"
+    gradient_clipping: float | None = None
+    deterministic: bool = False
+    loader: Loader | None = None
+
+    @field_serializer("strategy")
+    def _plain_strategy(self, strategy: Strategy) -> str | dict[str, OptionValue]:
+        """Text where it has no options, as people write it."""
+        options = strategy_options(strategy)
+        return {"name": strategy.name, **options} if options else strategy.name
+
+    @property
+    def degrees(self) -> Degrees:
+        """How the devices share the work.
+
+        Raises:
+            ValueError: the strategy does not fit this world size.
+        """
+        return self.strategy.degrees(self.world_size)
+
+    @property
+    def copy_batch_size(self) -> int:
+        """Samples that one copy of the model processes per step: all devices that work on the same samples."""
+        return self.global_batch_size // self.degrees.data
+
+    @property
+    def per_device_batch_size(self) -> int:
+        """Each device's share of a step's samples."""
+        return self.batch_size if self.scaling == "weak" else self.batch_size // self.world_size
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples all ranks process per step."""
+        return self.per_device_batch_size * self.world_size
+
+    @property
+    def title(self) -> str:
+        """The model as people call it."""
+        return model_title(self.model)
+
+    @cached_property
+    def setting(self) -> str:
+        """What sets a cell apart besides model, batch and count, in words: precision, strategy, switches."""
+        label = strategy_label(self.strategy)
+        return " ".join([self.precision, *([label] if label != "ddp" else []), *self.settings])
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What sets the cell apart besides model, batch, count, precision and strategy, in words; empty by default."""
+        words: list[str] = [self.optimizer] if self.optimizer != "adamw" else []
+        words += ["fused"] if self.fused else []
+        words += ["channels_last"] if self.channels_last else []
+        if self.compile:
+            words.append("compile" if self.compile in (True, "default") else f"compile={self.compile}")
+        words += [f"accumulate={self.gradient_accumulation}"] if self.gradient_accumulation > 1 else []
+        words += [f"checkpoint={self.activation_checkpointing}"] if self.activation_checkpointing != "none" else []
+        words += [f"clip={self.gradient_clipping:g}"] if self.gradient_clipping is not None else []
+        words += ["deterministic"] if self.deterministic else []
+        return (*words, *([self.data_source] if self.data_source != "synthetic" else []))
+
+    @cached_property
+    def id(self) -> str:
+        """Readable and stable: ``resnet50-b64-n4-fp32-ddp-1a2b3c4d``; ends in a hash of the whole content."""
+        digest = content_hash(_without_unset(self.model_dump(mode="json")))
+        name = file_name(self.model) or "model"
+        batch = f"b{self.batch_size}" if self.scaling == "weak" else f"g{self.batch_size}"
+        return f"{name}-{batch}-n{self.world_size}-{self.precision}-{self.strategy.name}-{digest}"
+
+    @cached_property
+    def series(self) -> str:
+        """Equal for cells that differ in world size alone: efficiency compares within a series."""
+        return json.dumps(self.model_dump(mode="json", exclude={"world_size"}), sort_keys=True)
+
+
+def model_key(cell: TrainingCell) -> str:
+    """Equal for cells that train the same model."""
+    return json.dumps([cell.model, cell.model_options], sort_keys=True)
+
+
+_LATER_FIELDS = {
+    "fused": False,
+    "gradient_accumulation": 1,
+    "activation_checkpointing": "none",
+    "gradient_clipping": None,
+    "deterministic": False,
+    "loader": None,
+}
+
+
+def _without_unset(content: dict[str, Any]) -> dict[str, Any]:
+    """Fields that a later version added count only where they are set, so that cells of earlier runs keep their id."""
+    kept = {name: value for name, value in content.items() if _LATER_FIELDS.get(name, _ABSENT) != value}
+    measurement = {name: value for name, value in content["measurement"].items() if name != "warmup_epochs" or value}
+    return {**kept, "measurement": measurement}
+
+
+_ABSENT = object()

@@ -1,0 +1,122 @@
+"""The JSON of ``compare --format json``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torchscale.config.choices import Metric
+from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from torchscale.schema.state import State
+
+VerdictName = Literal["better", "worse", "same", "unclear", "not decidable"]
+OutcomeName = Literal["compared", "lost", "gained", "unmeasured", "unmatched"]
+
+
+class SideExport(Export):
+    """One of the compared result sets."""
+
+    name: str
+    created_at: str
+    """When its measurement began: UTC, ISO 8601; empty where that is not recorded."""
+    tool_version: str
+
+
+class DifferenceExport(Export):
+    """A condition that is not equal on all sides."""
+
+    what: str
+    values: tuple[str, ...]
+    """One for each side; empty where a side lacks it."""
+    deciding: bool
+    """Whether figures are not comparable because of it (another device, another torch)."""
+
+
+class OverallExport(Export):
+    """One metric over all cells that were compared: the geometric mean of their ratios."""
+
+    metric: Metric
+    ratio: float
+    interval: tuple[float, float] | None
+    """95 %; null with fewer than two launches on a side."""
+    cells: int
+    flagged: int
+    """Of these cells, those with flags."""
+    verdict: VerdictName
+
+
+class ScoreExport(Export):
+    """100 × ``ratio`` × ``measured`` ÷ ``of``."""
+
+    value: float
+    ratio: float
+    """Geometric mean of the speed ratios."""
+    measured: int
+    """Cells measured on both sides."""
+    of: int
+    """Cells that the reference measured."""
+
+
+class ChangeExport(Export):
+    """One metric of one cell."""
+
+    metric: Metric
+    detail: str
+    """Which of several figures of the metric: ``all_reduce fp32``; empty where there is one."""
+    before: float
+    """Geometric mean over launches."""
+    after: float
+    ratio: float
+    """``after`` ÷ ``before``."""
+    interval: tuple[float, float] | None
+    p: float | None
+    p_corrected: float | None
+    """After Holm's correction."""
+    launches: tuple[int, int]
+    """On each side."""
+    verdict: VerdictName
+
+
+class ComparedCellExport(Export):
+    """A cell of either side; lists of two hold the reference first, null where that side lacks the cell."""
+
+    cell_id: str
+    other_cell_id: str | None
+    outcome: OutcomeName
+    states: tuple[State | None, State | None]
+    reasons: tuple[str | None, str | None]
+    flags: tuple[str, ...]
+    """Of both sides."""
+    changes: tuple[ChangeExport, ...]
+
+
+class PairExport(Export):
+    """One side against the reference."""
+
+    reference: str
+    other: str
+    overall: tuple[OverallExport, ...]
+    score: ScoreExport | None
+    """Null where no cell was compared by its speed."""
+    regressions: tuple[str, ...]
+    """Ids of cells that are worse, or failed on this side alone."""
+    overall_regressions: tuple[Metric, ...]
+    undecided: tuple[str, ...]
+    """Ids of cells without a verdict."""
+    notes: tuple[str, ...]
+    cells: tuple[ComparedCellExport, ...]
+
+
+class ComparisonExport(Export):
+    """A comparison of two or more result sets."""
+
+    schema_version: Literal[1] = RESULTS_SCHEMA_VERSION
+    sides: tuple[SideExport, ...]
+    """The reference first."""
+    threshold: float
+    """A change up to this share counts as none."""
+    level: float
+    """Of significance."""
+    prices: tuple[float, ...] | None
+    """Of a device and hour on each side."""
+    differences: tuple[DifferenceExport, ...]
+    pairs: tuple[PairExport, ...]

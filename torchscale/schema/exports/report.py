@@ -1,0 +1,211 @@
+"""The JSON of ``report --format json`` and ``benchmark --json``.
+
+Times are seconds, sizes bytes, rates per second; null means not measured.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from torchscale.schema.exports.machine import AnyMachineExport
+from torchscale.schema.launch.rank import FlopCount
+from torchscale.schema.launch.steps import Digest, StopRule
+from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.node.environment import Environment
+from torchscale.schema.profiles.finding import Diagnosis
+from torchscale.schema.state import State
+
+
+class SessionExport(Export):
+    """A command that measured part of the run, and the machine as it was then."""
+
+    started_at: str
+    """UTC, ISO 8601."""
+    tool_version: str
+    environment: Environment
+    launches: int
+    """Launches with figures that it measured."""
+    changed: tuple[str, ...]
+    """Names of conditions that differ from the session before."""
+
+
+class PhasesExport(Export):
+    """Mean time of a step's phases over ranks and launches; they add up to the mean step."""
+
+    data_wait: float
+    forward: float
+    backward: float
+    """Contains the gradient synchronization where ``sync`` is null."""
+    optimizer: float
+    sync: float | None
+    """Gradient synchronization that no compute hides."""
+    bubble: float | None
+    """Idle time of a pipeline's stages."""
+
+
+class PartsExport(Export):
+    """The mean step by what it is spent on."""
+
+    compute: float
+    """Forward, backward and optimizer."""
+    data_wait: float
+    straggler_wait: float
+    """Waiting for ranks that arrive later at the gradient synchronization."""
+    transfer: float
+    """Gradient synchronization that no compute hides, once all ranks have arrived."""
+    step: float
+
+
+class BubbleExport(Export):
+    """Shares of a pipeline's passes in which its stages are idle."""
+
+    measured: float
+    computed: float
+    """What the schedule makes unavoidable."""
+
+
+class FiguresExport(Export):
+    """What a cell measured."""
+
+    samples_per_second: float
+    """Of all devices together, mean over launches."""
+    samples_per_second_per_device: float
+    tokens_per_second: float | None
+    step_p50: float
+    """Of the group's step (per step its slowest rank), mean over launches."""
+    step_p95: float
+    step_p99: float
+    step_maximum: float
+    rank_p50: tuple[float, ...]
+    """Median step of each rank in the first launch."""
+    half_width: float | None
+    """Relative half width of the 95 % interval of the mean step, from the batches of a launch; the widest launch's."""
+    run_half_width: float | None
+    """The same from launch to launch; null for a single launch."""
+    autocorrelation: float | None
+    """Lag 1, of the batches' means."""
+    peak_memory_bytes: int | None
+    launch_samples_per_second: tuple[float, ...]
+    """Of each launch."""
+    measured_steps: int
+    """In the first launch."""
+    first_loss: float | None
+    last_loss: float | None
+    startup_seconds: float
+    """Wall time of a launch outside warm-up and measurement."""
+    compile_seconds: float | None
+    device: str
+    joules_per_step: float | None
+    """Of all GPUs."""
+    samples_per_joule: float | None
+    stop_rule: StopRule
+    """What ended the first launch's measurement."""
+    phases: PhasesExport
+    parts: PartsExport | None
+    bubble: BubbleExport | None
+    """Of a pipeline."""
+    flops: FlopCount | None
+    telemetry: Telemetry | None
+    steps: Digest
+    """Step times of the first launch."""
+
+
+class PeakExport(Export):
+    """The FLOP/s that a device can reach, and where that number is from."""
+
+    flops_per_second: float
+    source: str
+
+
+class ComputeExport(Export):
+    """A cell's FLOP/s against what its device can reach."""
+
+    flops_per_step: float
+    flops_per_second: float
+    """Of one device."""
+    mfu: float | None
+    """Model FLOPs utilization, a share of the peak."""
+    hfu: float | None
+    """The same with recomputed activations."""
+    peak: PeakExport | None
+    intensity: float | None
+    """FLOPs for each byte that the operators read and write."""
+    passes_flops_per_second: float | None
+    """During the forward and backward pass."""
+    roof: float | None
+    """FLOP/s that the roofline allows at this intensity."""
+    bound: Literal["compute", "memory", "communication", "input"] | None
+    headroom: float | None
+    roof_source: str
+
+
+class DecompositionExport(Export):
+    """Seconds a step beyond the smallest world size of the same workload, by cause."""
+
+    baseline_world_size: int
+    ideal: float
+    """The step that perfect scaling would give."""
+    compute: float
+    data_wait: float
+    straggler_wait: float
+    exposed_communication: float
+    unexplained: float
+    step: float
+    """As measured: the sum of the others."""
+
+
+class EfficiencyExport(Export):
+    """Throughput against perfect scaling from the smallest world size of the same workload."""
+
+    value: float
+    baseline_world_size: int
+    interval: tuple[float, float] | None
+    """95 %."""
+    flags: tuple[str, ...]
+    """Of the baseline's measurement."""
+
+
+class TrainingCellExport(Export):
+    """A cell that trained a model."""
+
+    cell_id: str
+    cell: TrainingCell
+    state: State
+    reason: str
+    """Why it is not ``ok``; empty where it is."""
+    launches: int
+    """Completed launches."""
+    flags: tuple[str, ...]
+    """Cautions of the measurement, such as ``noisy``."""
+    figures: FiguresExport | None
+    """Null unless the state is ``ok``."""
+    compute: ComputeExport | None
+    decomposition: DecompositionExport | None
+    diagnosis: Diagnosis | None
+    efficiency: EfficiencyExport | None
+
+
+AnyCellExport = TrainingCellExport | AnyMachineExport
+"""A cell of any kind."""
+
+
+class ReportExport(Export):
+    """A run: its environment, and each cell with its figures."""
+
+    schema_version: Literal[1] = RESULTS_SCHEMA_VERSION
+    tool_version: str
+    """torchscale that began the run."""
+    run: str
+    """Name of the run's directory."""
+    experiment_name: str
+    environment: Environment
+    """As it was when the run began."""
+    sessions: tuple[SessionExport, ...]
+    """Commands that measured, oldest first."""
+    problems: tuple[str, ...]
+    """Files that could not be read and were left out."""
+    cells: tuple[TrainingCellExport, ...]
+    machine: tuple[AnyMachineExport, ...]
+    """Cells that measured the machine itself."""

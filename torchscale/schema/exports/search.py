@@ -1,0 +1,31 @@
+"""The JSON of ``memory --find-max-batch --json``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from torchscale.schema.state import State
+
+
+class TrialExport(Export):
+    """One batch size and how it ended."""
+
+    batch_size: int
+    cell_id: str
+    state: State
+    reason: str
+    peak_bytes: int | None
+    """Of the fullest rank."""
+
+
+class SearchExport(Export):
+    """The largest batch size that fits, and every batch size that was tried."""
+
+    schema_version: Literal[1] = RESULTS_SCHEMA_VERSION
+    batch_size: int | None
+    """Null where none fits, or the search was cut short."""
+    problem: str
+    """Why the search was cut short; empty where it was not."""
+    trials: tuple[TrialExport, ...]
+    """In the order in which they ran."""

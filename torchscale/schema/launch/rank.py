@@ -1,0 +1,133 @@
+"""What one rank of a training launch measured: ``rank-R.json``."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
+from torchscale.schema.launch.signals import RankSignals
+from torchscale.schema.launch.steps import Batch, StopRule, Warmup
+from torchscale.schema.node.environment import RankIdentity
+
+
+class MemoryUse(Frozen):
+    """Bytes. CUDA: the allocator's peaks. CPU: resident memory before the model was built and at its peak."""
+
+    peak_allocated_bytes: Count | None = None
+    peak_reserved_bytes: Count | None = None
+    resident_before_bytes: Count | None = None
+    resident_peak_bytes: Count | None = None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The allocator's peak on CUDA, the growth of resident memory on CPU."""
+        if self.peak_allocated_bytes is not None:
+            return self.peak_allocated_bytes
+        if self.resident_before_bytes is None or self.resident_peak_bytes is None:
+            return None
+        return self.resident_peak_bytes - self.resident_before_bytes
+
+
+class HostLoad(Frozen):
+    """Processor time over the measurement.
+
+    Attributes:
+        wall_seconds: From the first batch's start to the last one's end.
+        busy_seconds: Of the cores in ``cores``: everything that was not idle, stolen time included.
+        process_seconds: Of this rank's process and its loader's.
+        cores: Cores that ``busy_seconds`` covers.
+        pinned: Whether this rank was bound to those cores, so that the rest of their time went to other processes.
+    """
+
+    wall_seconds: NotNegative
+    busy_seconds: NotNegative
+    process_seconds: NotNegative
+    cores: Count
+    pinned: bool
+
+
+class Setup(Frozen):
+    """Seconds from the rank's start to its first step, and the first step itself.
+
+    ``compile_seconds`` is what torch's compiler took, in whichever step; ``None`` where nothing is compiled.
+    """
+
+    import_seconds: NotNegative
+    process_group_seconds: NotNegative
+    build_seconds: NotNegative
+    first_step_seconds: NotNegative
+    compile_seconds: float | None = None
+
+
+class DataUse(Frozen):
+    """The files that batches came from.
+
+    Attributes:
+        source: As in the config.
+        path: Of the file or directory.
+        size_bytes: Of all its data.
+        epochs: How often the launch went through it, all steps counted: beyond 1, pages come from memory where they
+        fit.
+        shards_written, shards_repaired, shards_reused: What had to be done before it could be used.
+        asked_cold: Whether the kernel was asked to forget its pages.
+        resident_share: Share of its pages in memory before the first step; ``None`` where the kernel does not say.
+    """
+
+    source: str
+    path: str
+    size_bytes: int
+    epochs: float | None = None
+    shards_written: int = 0
+    shards_repaired: int = 0
+    shards_reused: int = 0
+    asked_cold: bool = False
+    resident_share: float | None = None
+
+
+class FlopCount(Frozen):
+    """What the model's passes take, counted on the meta device without activation checkpointing.
+
+    Attributes:
+        forward, backward: Floating-point operations of one sample; a multiply-add is two.
+        sample_bytes: What all operators of both passes read and write for each sample, as if nothing stayed in a cache
+            and all were in fp32; ``None`` where it is not known.
+        fixed_bytes: The same for each pass, whatever the batch: weights and their gradients.
+        blocks_forward: Of ``forward``, what the repeated blocks take: full activation checkpointing computes it again.
+    """
+
+    forward: NotNegative
+    backward: NotNegative
+    sample_bytes: float | None = None
+    fixed_bytes: float | None = None
+    blocks_forward: float | None = None
+
+
+class RankRecord(RankIdentity):
+    """Raw samples of one rank: ``rank-R.json``, written by the worker before it tears anything down.
+
+    ``samples_per_step`` and ``tokens_per_step`` are the rank's share, also where several work on the same samples;
+    ``parameters`` are of the whole model. ``parameters_equal`` is ``None`` where every rank has parts of its own.
+    ``flops`` is rank 0's alone, ``measured_from`` and ``measured_until`` are seconds since the epoch.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    parameters: Count
+    samples_per_step: int = Field(ge=1)
+    tokens_per_step: int | None
+    setup: Setup
+    warmup: Warmup
+    batches: tuple[Batch, ...]
+    stop_rule: StopRule
+    memory: MemoryUse
+    host_load: HostLoad
+    first_loss: float | None
+    last_loss: float | None
+    losses_finite: bool
+    parameters_changed: bool
+    parameters_equal: bool | None
+    parameters_differing: str | None = None
+    signals: RankSignals | None = None
+    data: DataUse | None = None
+    flops: FlopCount | None = None
+    measured_from: float | None = None
+    measured_until: float | None = None

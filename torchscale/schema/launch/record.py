@@ -1,0 +1,62 @@
+"""What a launch leaves behind: how it ended, and the payload of its kind of cell. Never an interpretation."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
+from torchscale.schema.cells.kinds import AnyPayload, as_kind
+from torchscale.schema.launch.failure import RankFailure
+from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.state import State
+
+
+class LaunchRecord(Frozen):
+    """``record.json``: its presence says that the launch is complete. Written once, atomically, never changed.
+
+    Attributes:
+        schema_version: Of this file.
+        cell_id: Of the cell.
+        launch: Which repeat, from 0.
+        state: How it ended.
+        reason: One line for people; empty when ``ok``.
+        started_at: UTC, ISO 8601.
+        seconds: Wall time of the torchrun.
+        command: argv of the torchrun.
+        failures: What ranks said before they died, earliest first.
+        exit_code: torchrun's; negative for a signal; ``None`` if it could not be started.
+        grouped: Whether other cells ran before it in the same processes; ``seconds`` is then its own part.
+        log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
+        telemetry: Readings of the machine over the measured steps; ``None`` where nothing was read.
+        payload: What its ranks measured, by the cell's kind; of a failed launch, from the ranks that left a record.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    cell_id: str
+    launch: Count
+    state: State
+    reason: str = ""
+    started_at: str
+    seconds: NotNegative
+    command: tuple[str, ...] = ()
+    failures: tuple[RankFailure, ...] = ()
+    exit_code: int | None = None
+    grouped: bool = False
+    log_tail: str = ""
+    telemetry: Telemetry | None = None
+    payload: AnyPayload
+
+
+P = TypeVar("P", bound=Frozen)
+
+
+def payload(record: LaunchRecord, payload_class: type[P]) -> P:
+    """The record's payload as ``payload_class``, for code that handles one kind of cell.
+
+    Raises:
+        ValueError: the record is of a launch of another kind.
+    """
+    expected = as_kind(record.payload, payload_class)
+    if expected is None:
+        raise ValueError(f"launch {record.launch} of {record.cell_id} has a payload of kind {record.payload.kind}")
+    return expected

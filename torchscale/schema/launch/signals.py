@@ -1,0 +1,79 @@
+"""What the diagnosis needs beside step times: the signals of a rank, and a digest of all ranks' steps."""
+
+from __future__ import annotations
+
+from torchscale.schema.base import Count, Frozen, NotNegative
+
+
+class LinkSample(Frozen):
+    """All-reduces timed with nothing else under way; medians over ``repeats``.
+
+    Attributes:
+        payload_bytes: Gradients of a step.
+        as_bucketed_seconds: In the buckets that training uses.
+        merged_seconds: In buckets of 25 MiB.
+        repeats: How often each was timed.
+        interface: The network interface, where it is known.
+        rated_bytes_per_second: What its driver says it is rated at.
+    """
+
+    payload_bytes: Count
+    as_bucketed_seconds: NotNegative
+    merged_seconds: NotNegative
+    repeats: int
+    interface: str | None = None
+    rated_bytes_per_second: float | None = None
+
+
+class RankSignals(Frozen):
+    """What a rank noticed beside its steps, for the diagnosis. ``None`` was not measured.
+
+    Attributes:
+        unsynchronized_seconds: Forward and backward of steps without gradient sync, in windows before and after
+            the measurement.
+        unsynchronized_wall_seconds: What those windows took, with all they discard; none of it counts in throughput.
+        bucket_bytes: Gradients of a step as they were sent.
+        link: The link alone.
+        collections: Garbage collections while measuring.
+        collection_seconds: What they took.
+        longest_collection_seconds: The longest of them.
+        page_faults: Pages read back from disk while measuring.
+        allocation_retries: Of the CUDA allocator.
+        throttle_reasons: What the driver gave between batches.
+    """
+
+    unsynchronized_seconds: tuple[float, ...] | None = None
+    unsynchronized_wall_seconds: float | None = None
+    bucket_bytes: tuple[int, ...] | None = None
+    link: LinkSample | None = None
+    collections: int
+    collection_seconds: float
+    longest_collection_seconds: float
+    page_faults: int
+    allocation_retries: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+
+
+class SignalDigest(Frozen):
+    """The steps of all ranks as the diagnosis needs them. Series are means per step over each batch; seconds.
+
+    Attributes:
+        compute: Per rank and batch: forward, backward, optimizer.
+        data_wait: Per rank and batch.
+        wait: Per rank and batch: exposed sync beyond that of the step's last rank, which waited for nobody.
+        transfer: Per batch: exposed sync of the step's last rank.
+        blame: Per rank: share of all waiting for which it was the last to arrive; sums to 1, or all 0.
+        exposed_p50, exposed_p95: Of the mean over ranks, over steps.
+        long_steps: Per rank: steps over 1.5 times its median, where they are rare.
+        long_step_seconds: What they exceed the median by, per step, for the rank with most.
+    """
+
+    compute: tuple[tuple[float, ...], ...]
+    data_wait: tuple[tuple[float, ...], ...]
+    wait: tuple[tuple[float, ...], ...] | None = None
+    transfer: tuple[float, ...] | None = None
+    blame: tuple[float, ...] | None = None
+    exposed_p50: float | None = None
+    exposed_p95: float | None = None
+    long_steps: tuple[int, ...] | None = None
+    long_step_seconds: float | None = None

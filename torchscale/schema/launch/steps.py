@@ -1,0 +1,117 @@
+"""Times of training steps: raw samples, batches of them, and digests."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pydantic import Field
+
+from torchscale.schema.base import Count, Frozen, NotNegative
+
+
+class StopRule(str, Enum):
+    """What ended the measurement."""
+
+    CONVERGED = "converged"
+    MAX_STEPS = "max_steps"
+    MAX_SECONDS = "max_seconds"
+    MEASURE_STEPS = "measure_steps"
+    MEASURE_SECONDS = "measure_seconds"
+    EPOCHS = "epochs"
+    BUDGET = "budget"
+
+
+class Batch(Frozen):
+    """A batch of contiguous steps: the unit of the stop rule and of throughput. ``seconds`` is its wall time."""
+
+    steps: int = Field(ge=1)
+    seconds: float = Field(gt=0)
+
+
+class Warmup(Frozen):
+    """Steps before the measurement. ``steady`` is false when the cap ended it."""
+
+    steps: Count
+    seconds: NotNegative
+    steady: bool
+    batches: tuple[Batch, ...]
+
+
+class StepSample(Frozen):
+    """One step of one rank, a line of ``steps-rank-R.jsonl``; times in seconds, phases add up to the step.
+
+    Attributes:
+        step: Counted from the launch's first.
+        seconds: From the end of the step before to the end of this one.
+        data_wait: Until the batch is there.
+        forward: The forward pass.
+        backward: The backward pass; where ``exposed_sync`` is measured, until the last gradient is computed.
+        optimizer: The optimizer's step.
+        bubble: In a pipeline, the time in which this rank's stages computed nothing: waiting for others, and
+        exchange that
+            nothing hides; ``None`` elsewhere.
+        exposed_sync: From the last gradient until all gradients are exchanged; ``None`` where it is not measured and
+            ``backward`` contains it.
+        buffer_sync: Sending the module's buffers (batch-norm statistics) before the forward pass; ``None`` without any.
+        loss: ``None`` where it was not finite.
+    """
+
+    step: int
+    seconds: float
+    data_wait: float
+    forward: float
+    backward: float
+    optimizer: float
+    bubble: float | None = None
+    exposed_sync: float | None = None
+    buffer_sync: float | None = None
+    loss: float | None = None
+
+    @property
+    def sync(self) -> float | None:
+        """All exchange that the step waited for; ``None`` where it was not measured."""
+        return None if self.exposed_sync is None else self.exposed_sync + (self.buffer_sync or 0.0)
+
+    @property
+    def compute(self) -> float:
+        """Forward, backward and optimizer: everything but waiting for data and for other ranks."""
+        return self.forward + self.backward + self.optimizer
+
+
+class EpochSample(Frozen):
+    """One epoch, a line of ``epochs.jsonl``: wall time of its batches, mean loss over its steps on rank 0."""
+
+    epoch: int
+    steps: int
+    seconds: float
+    samples: int
+    mean_loss: float | None = None
+
+
+class Digest(Frozen):
+    """A series of times in seconds, without the series. ``histogram`` counts lie between consecutive ``edges``."""
+
+    count: int = Field(ge=1)
+    mean: NotNegative
+    minimum: NotNegative
+    p50: NotNegative
+    p95: NotNegative
+    p99: NotNegative
+    maximum: NotNegative
+    edges: tuple[float, ...] = ()
+    histogram: tuple[Count, ...] = ()
+
+
+class StepDigest(Frozen):
+    """Step times of one rank, or of the group (per step the maximum over ranks), and the mean of each phase.
+
+    ``mean_sync`` is the exposed exchange; where it is ``None``, ``mean_backward`` contains it.
+    """
+
+    seconds: Digest
+    mean_data_wait: float
+    mean_forward: float
+    mean_backward: float
+    mean_optimizer: float
+    mean_sync: float | None = None
+    mean_bubble: float | None = None

@@ -1,0 +1,57 @@
+"""What a launch gets from the launcher: its cell, and how its ranks share the machine."""
+
+from __future__ import annotations
+
+from torchscale.config.choices import DeviceKind
+from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.profiles.request import RecordRequest
+
+
+class LaunchTask(Frozen):
+    """The task of one launch: the file ``task.json`` that every rank reads.
+
+    Attributes:
+        schema_version: Of this file.
+        cell: What to run.
+        launch: Which repeat, from 0.
+        device: What the cell's device request resolved to.
+        device_indices: Devices of the local ranks, in order: GPU indices, or nothing on CPU.
+        cpu_sets: Cores of each local rank; ``None`` leaves the ranks unpinned.
+        exclusive_cores: Whether no two ranks share a core.
+        oversubscribed: Whether ranks share devices; they then exchange over gloo.
+        threads_per_rank: CPU threads of each rank.
+        started_at: When the launcher started it, in seconds since the epoch.
+        budget_seconds: The launch should end within this, start-up included; ``None`` for no budget.
+        collective_timeout_seconds: torch's own bound on one collective; above the launcher's, which decides first.
+        log_step_times: Whether the step files are kept (they are always written).
+        recording: To be recorded with a profiler instead of measured.
+        gpu_uuids: Of the devices, where the driver tells.
+        telemetry_seconds: Between two readings of the machine; ``None`` for none.
+        counts_flops: Whether rank 0 counts the model's operations once it has measured.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    cell: AnyCell
+    launch: int
+    device: DeviceKind
+    device_indices: tuple[int, ...] = ()
+    cpu_sets: tuple[tuple[int, ...], ...] | None = None
+    exclusive_cores: bool = True
+    oversubscribed: bool = False
+    threads_per_rank: int
+    started_at: float
+    budget_seconds: float | None = None
+    collective_timeout_seconds: float
+    log_step_times: bool = True
+    recording: RecordRequest | None = None
+    gpu_uuids: tuple[str, ...] = ()
+    telemetry_seconds: float | None = None
+    counts_flops: bool = False
+
+
+class GroupItem(Frozen):
+    """A launch that is handed to ranks which run one after the other: what to run, and where to leave the record."""
+
+    task: LaunchTask
+    directory: str

@@ -1,0 +1,118 @@
+"""Where something ran: host, devices, versions. Variables that may carry secrets are redacted before they get here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field
+
+from torchscale.config.choices import DeviceKind
+from torchscale.schema.base import Count, Frozen
+
+REDACTED = "<redacted>"
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|PRIVATE|(^|_)(KEY|PWD)|KEY$", re.IGNORECASE)
+_URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s]+(?=@)")
+_RELEVANT_NAME = re.compile(
+    r"^(NCCL|CUDA|CUDNN|CUBLAS|NVIDIA|TORCH(?!SCALE_)|PYTORCH|OMP|MKL|KMP|GLOO|UCX|FI|MASTER|SLURM_JOB|SLURM_N|LD_PRELOAD)"
+)
+
+
+def redact(name: str, value: str) -> str:
+    """``value``, unless the variable's name or a URL in it says that it carries a secret."""
+    return REDACTED if _SECRET_NAME.search(name) else _URL_CREDENTIALS.sub(REDACTED, value)
+
+
+def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
+    """A command line without secrets: the values of ``--some.SECRET=value`` and ``--some.SECRET value``, and whole
+    mappings (``--launch.env={SECRET: value}``) whose keys have such names."""
+    shown = []
+    name = ""
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if equals:
+            shown.append(f"{option}={_redact_value(option, value)}")
+        else:
+            shown.append(_redact_value("" if argument.startswith("-") else name, argument))
+        name = argument if argument.startswith("--") and not equals else ""
+    return tuple(shown)
+
+
+def _redact_value(name: str, value: str) -> str:
+    return REDACTED if "{" in value and _SECRET_NAME.search(value) else redact(name, value)
+
+
+def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those environment variables that can change a figure, by name, secrets redacted."""
+    return {name: redact(name, variables[name]) for name in sorted(variables) if _RELEVANT_NAME.match(name)}
+
+
+class DeviceInfo(Frozen):
+    """One device as a rank sees it. ``index`` is the GPU's index, or the first core of a CPU rank; ``numa_node`` is
+    ``None`` where the system does not say."""
+
+    kind: DeviceKind
+    index: int
+    name: str
+    uuid: str | None = None
+    memory_bytes: Count | None = None
+    compute_capability: str | None = None
+    numa_node: int | None = None
+
+
+class Versions(Frozen):
+    """Of everything that can change a figure; ``None`` where it is not there."""
+
+    torchscale: str
+    python: str
+    torch: str
+    cuda: str | None = None
+    cudnn: str | None = None
+    nccl: str | None = None
+    driver: str | None = None
+    transformers: str | None = None
+
+
+class RankIdentity(Frozen):
+    """Who a rank is and where it ran: the head of every rank's record."""
+
+    rank: int
+    local_rank: int
+    world_size: Count
+    pid: int
+    hostname: str
+    device: DeviceInfo
+    backend: str | None
+    threads: Count
+    cpus: tuple[int, ...]
+    versions: Versions
+
+
+class Environment(Frozen):
+    """The machine of a sweep.
+
+    Attributes:
+        hostname: Of the machine.
+        system: Kernel name and release.
+        cpu: Processor name.
+        cores: Usable physical cores.
+        memory_bytes: Of the host.
+        versions: Software.
+        devices: What torch can use besides the CPU.
+        cuda_available: Whether torch can compute on CUDA here.
+        env: Variables that matter (NCCL_*, CUDA_*, OMP_*, TORCH_*, GLOO_* …), secrets redacted.
+        git_commit: Of the directory the command was started in; ``None`` outside a checkout.
+        command: The full command line, secrets redacted.
+    """
+
+    hostname: str
+    system: str
+    cpu: str
+    cores: Count
+    memory_bytes: Count | None = None
+    versions: Versions
+    devices: tuple[DeviceInfo, ...] = ()
+    cuda_available: bool = False
+    env: dict[str, str] = Field(default_factory=dict)
+    git_commit: str | None = None
+    command: tuple[str, ...] = ()

@@ -1,0 +1,178 @@
+"""What was worked out from a recording: where time went, collectives, findings, one step as a picture."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.profiles.finding import Abstention, Confidence, Finding
+
+
+class WindowKind(str, Enum):
+    """What part of a recording is analyzed."""
+
+    STEPS = "steps"
+    """The recorded steps, from the start of the first to the end of the last."""
+    DEVICE_SPAN = "device_span"
+    """From each rank's first to its last device span (on CPU: operator or collective)."""
+
+
+class Window(Frozen):
+    """What the shares are shares of.
+
+    Attributes:
+        kind: Steps, or from the first to the last span.
+        steps: Recorded steps in the window; ``None`` without step annotations.
+        seconds: Summed over ranks.
+        first_step_left_out: The first step carries the skew of the profiler's start.
+        confidence: Of every share.
+        reasons: Why it is not high.
+    """
+
+    kind: WindowKind
+    steps: int | None
+    seconds: float
+    first_step_left_out: bool = False
+    confidence: Confidence = Confidence.HIGH
+    reasons: tuple[str, ...] = ()
+
+
+class Idle(Frozen):
+    """Seconds in which a rank neither computed nor communicated nor copied."""
+
+    total_seconds: float
+    host_bound_seconds: float | None
+    input_seconds: float | None
+    other_seconds: float | None
+
+
+class RankBreakdown(Frozen):
+    """Where the time of a rank's window went.
+
+    Attributes:
+        rank: Who.
+        host: ``None`` where the recording does not say.
+        source: The file.
+        window_seconds: Length of its window.
+        compute_seconds: Union of its compute spans.
+        communication_seconds: Union of its communication.
+        exposed_communication_seconds: Of that, what no compute hides: stall and transfer.
+        overlap: Share of communication under compute; ``None`` without communication.
+        sync_stall_seconds: Exposed waiting for ranks that arrive later.
+        transfer_seconds: Exposed communication once all had arrived.
+        copy_seconds: Union of its copies, device traces alone.
+        idle: The rest, split.
+        blame_percent: Share of all waiting for which it was the last to arrive; ``None`` without waiting.
+        peak_memory_bytes: Most that was allocated at once; ``None`` unless allocations were recorded.
+        arrives_late_seconds: Mean by which it comes after the first rank, over collectives.
+    """
+
+    rank: int
+    host: str | None
+    source: str
+    window_seconds: float
+    compute_seconds: float
+    communication_seconds: float
+    exposed_communication_seconds: float
+    overlap: float | None
+    sync_stall_seconds: float | None
+    transfer_seconds: float | None
+    copy_seconds: float | None
+    idle: Idle
+    blame_percent: float | None = None
+    arrives_late_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+
+
+class CollectiveSummary(Frozen):
+    """All collectives of one operation, group and size, over the window.
+
+    Attributes:
+        op: ``all_reduce`` …
+        group: Process group; empty where the recording has none.
+        payload_bytes: As nccl-tests counts them; ``None`` where the recording does not have it.
+        count: How many, over the group.
+        mean_seconds: Mean duration over ranks.
+        wait_seconds: Mean over collectives and ranks; ``None`` where they could not be paired.
+        transfer_seconds: The same.
+        bus_bytes_per_second: From the transfer time; ``None`` without size, pairing or factor.
+        last_rank: Who arrived last most often.
+        last_percent: In how many of them.
+    """
+
+    op: str
+    group: str
+    payload_bytes: int | None
+    count: int
+    mean_seconds: float
+    wait_seconds: float | None = None
+    transfer_seconds: float | None = None
+    bus_bytes_per_second: float | None = None
+    last_rank: int | None = None
+    last_percent: float | None = None
+
+
+class KernelSummary(Frozen):
+    """A kernel, or on CPU an operator, with its time summed over ranks."""
+
+    name: str
+    count: int
+    seconds: float
+    percent_of_compute: float
+
+
+class TimelineBar(Frozen):
+    """A stretch of one kind; seconds since the step's start."""
+
+    kind: str
+    start: float
+    end: float
+
+
+class TimelineRank(Frozen):
+    """The bars of one rank within the worst step."""
+
+    rank: int
+    bars: tuple[TimelineBar, ...]
+
+
+class Timeline(Frozen):
+    """The step with the longest time, all ranks on one clock. ``step`` is ``None`` where there are no steps."""
+
+    step: int | None
+    seconds: float
+    ranks: tuple[TimelineRank, ...]
+
+
+class ProfileAnalysis(Frozen):
+    """``analysis.json``.
+
+    Attributes:
+        recorder: ``nsys`` or ``torch.profiler``.
+        sources: Files, by rank.
+        sync_stall_percent: Waiting for later ranks that no compute hides, as a share of the window; ``None`` where
+            ranks could not be compared.
+        window: What it is a share of.
+        per_rank: One a rank.
+        collectives: The costliest first.
+        kernels: The costliest first.
+        step_seconds: Mean over steps of the group's step (its slowest rank).
+        findings, abstentions: The diagnosis.
+        timeline: The worst step; ``None`` where there is nothing to draw.
+        notes: What to know of the recording.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    recorder: str
+    sources: tuple[str, ...]
+    world_size: int
+    sync_stall_percent: float | None
+    window: Window
+    step_seconds: float | None
+    per_rank: tuple[RankBreakdown, ...]
+    collectives: tuple[CollectiveSummary, ...]
+    kernels: tuple[KernelSummary, ...]
+    findings: tuple[Finding, ...]
+    abstentions: tuple[Abstention, ...]
+    timeline: Timeline | None = None
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,106 @@
+"""What analysis concluded: what, where, how much, how sure, on what evidence, and what to do."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from torchscale.schema.base import Frozen
+
+
+class FindingKind(str, Enum):
+    """What holds training back."""
+
+    STRAGGLER = "straggler"
+    """One rank is slower than the others by itself, and they wait for it."""
+    LOAD_IMBALANCE = "load_imbalance"
+    """Ranks take turns at being the slow one."""
+    EXPOSED_COMMUNICATION = "exposed_communication"
+    """Gradients travel while nothing is computed."""
+    SMALL_BUCKETS = "small_buckets"
+    """Gradients are sent in pieces so small that latency decides."""
+    SLOW_LINK = "slow_link"
+    """Communication reaches a fraction of what the link can do."""
+    SYNC_VARIANCE = "sync_variance"
+    """The gradient synchronization takes very different times from step to step."""
+    INPUT_PIPELINE = "input_pipeline"
+    """Steps wait for data."""
+    HOST_BOUND = "host_bound"
+    """The device waits for the host to launch work; on CPU, time between operators."""
+    HOST_SYNC = "host_sync"
+    """The host waits for the device inside the step, to read a value back."""
+    PAGEABLE_COPIES = "pageable_copies"
+    """Copies from or to memory that is not pinned."""
+    PAUSES = "pauses"
+    """Rare long steps, from garbage collection or otherwise."""
+    THROTTLING = "throttling"
+    """The device lowered its clocks for heat or power."""
+    MEMORY_PRESSURE = "memory_pressure"
+    """Memory ran short: allocations were retried, or pages came back from disk."""
+
+    @property
+    def label(self) -> str:
+        """For tables and sentences."""
+        return _TITLES[self]
+
+
+_TITLES = {
+    FindingKind.STRAGGLER: "Straggler",
+    FindingKind.LOAD_IMBALANCE: "Load imbalance",
+    FindingKind.EXPOSED_COMMUNICATION: "Exposed communication",
+    FindingKind.SMALL_BUCKETS: "Small gradient buckets",
+    FindingKind.SLOW_LINK: "Slow link",
+    FindingKind.SYNC_VARIANCE: "Unsteady gradient synchronization",
+    FindingKind.INPUT_PIPELINE: "Input pipeline",
+    FindingKind.HOST_BOUND: "Host-bound",
+    FindingKind.HOST_SYNC: "Host synchronization",
+    FindingKind.PAGEABLE_COPIES: "Pageable copies",
+    FindingKind.PAUSES: "Pauses",
+    FindingKind.THROTTLING: "Throttling",
+    FindingKind.MEMORY_PRESSURE: "Memory pressure",
+}
+
+
+class Confidence(str, Enum):
+    """How sure a finding is."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Finding(Frozen):
+    """A cause.
+
+    Attributes:
+        kind: What.
+        rank: Whose; ``None`` where it is nobody's in particular.
+        cost_percent: Share of the group's step time that would go with it, at most.
+        cost_seconds: The same per step.
+        confidence: How sure.
+        summary: One sentence with the figures.
+        evidence: What it rests on, a line each.
+        advice: What to do.
+    """
+
+    kind: FindingKind
+    rank: int | None = None
+    cost_percent: float
+    cost_seconds: float
+    confidence: Confidence
+    summary: str
+    evidence: tuple[str, ...] = ()
+    advice: str
+
+
+class Abstention(Frozen):
+    """A rule that did not judge, and what it lacked."""
+
+    kind: FindingKind
+    reason: str
+
+
+class Diagnosis(Frozen):
+    """Findings, the costliest first, and what could not be judged. Nothing found is an answer."""
+
+    findings: tuple[Finding, ...] = ()
+    abstentions: tuple[Abstention, ...] = ()

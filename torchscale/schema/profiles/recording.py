@@ -1,0 +1,53 @@
+"""A recording with a profiler: what each rank wrote, how it ended."""
+
+from __future__ import annotations
+
+from torchscale.config.choices import ProfileTarget, Tool
+from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.state import State
+
+
+class RecordedRank(Frozen):
+    """``recorded-rank-R.json``: written when a rank's trace is whole.
+
+    Attributes:
+        rank, world_size: Who.
+        pid: Its process: what an nsys report knows it by.
+        trace: File name of its trace; ``None`` where nsys writes one for all.
+        steps: Recorded.
+        seconds: They took, with the profiler at work.
+    """
+
+    rank: int
+    world_size: int
+    pid: int
+    trace: str | None
+    steps: int
+    seconds: float
+
+
+class Recording(Frozen):
+    """``recording.json``: how a recording ended.
+
+    Attributes:
+        schema_version: Of this file.
+        tool, target: As asked, ``auto`` resolved.
+        state: ``ok`` when there is something to analyze.
+        reason: For people; empty when ``ok``.
+        started_at: UTC, ISO 8601.
+        seconds: Wall time.
+        command: argv that ran, secrets left out.
+        files: What can be analyzed, relative to the directory.
+        ranks: What the ranks said.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    tool: Tool
+    target: ProfileTarget
+    state: State
+    reason: str = ""
+    started_at: str
+    seconds: float
+    command: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    ranks: tuple[RecordedRank, ...] = ()

@@ -1,0 +1,159 @@
+"""What a profiler recorded, whoever recorded it: spans of time per rank, as columns.
+
+Times are nanoseconds since an origin that all ranks of a :class:`Trace` share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Nanoseconds = NDArray[np.int64]
+
+
+class SpanKind(IntEnum):
+    """What happened in a span."""
+
+    COMPUTE = 0
+    """A kernel on the device that is neither communication nor a copy."""
+    COPY = 1
+    """A copy or a fill by the device."""
+    OPERATOR = 2
+    """An operator on the host; on CPU those that contain no communication are the compute."""
+    LAUNCH = 3
+    """A host call that hands work to the device."""
+    HOST_SYNC = 4
+    """A host call that waits for the device."""
+    INPUT = 5
+    """Waiting for the data loader."""
+    READBACK = 6
+    """An operator that reads a value back from the device (``.item()``)."""
+    PAUSE = 7
+    """Garbage collection."""
+
+
+class SpanCopyKind(IntEnum):
+    """Between which memories a :attr:`SpanKind.COPY` went."""
+
+    OTHER = 0
+    HOST_TO_DEVICE = 1
+    HOST_TO_DEVICE_PAGEABLE = 2
+    DEVICE_TO_HOST = 3
+    DEVICE_TO_HOST_PAGEABLE = 4
+    FILL = 5
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Columns of equal length, one entry a span, in no order.
+
+    Attributes:
+        start, end: Nanoseconds, int64.
+        kind: :class:`SpanKind`, int8.
+        name: Index into the rank's ``names``, int32.
+        lane: Stream or thread, int64.
+        link: Correlates a launch with what it launched, int64; 0 for none.
+        detail: :class:`SpanCopyKind` of a copy, int8.
+    """
+
+    start: Nanoseconds
+    end: Nanoseconds
+    kind: NDArray[np.int8]
+    name: NDArray[np.int32]
+    lane: NDArray[np.int64]
+    link: NDArray[np.int64]
+    detail: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def of(self, *kinds: SpanKind) -> NDArray[np.bool_]:
+        """Which spans are of these kinds."""
+        chosen = np.zeros(len(self.kind), dtype=bool)
+        for kind in kinds:
+            chosen |= self.kind == kind
+        return chosen
+
+
+@dataclass(frozen=True)
+class CollectiveSpans:
+    """Communication of one rank, in the order of its start; columns of equal length.
+
+    Attributes:
+        start: When the rank arrived: the kernel's start (NCCL), or the call of the operation (gloo).
+        end: When it was done here.
+        op: Index into ``ops``, int32.
+        group: Index into ``groups``, int32.
+        payload_bytes: As nccl-tests counts them; -1 where the trace does not say.
+        sequence: Number within the group that all its ranks share; -1 where the trace has none.
+        lane: Stream, or the thread that called it.
+        ops: Names: ``all_reduce``, ``broadcast`` …
+        groups: Names of process groups or communicators; one ``""`` where the trace has none.
+    """
+
+    start: Nanoseconds
+    end: Nanoseconds
+    op: NDArray[np.int32]
+    group: NDArray[np.int32]
+    payload_bytes: NDArray[np.int64]
+    sequence: NDArray[np.int64]
+    lane: NDArray[np.int64]
+    ops: tuple[str, ...]
+    groups: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The recorded training steps of a rank, in order: host times, and the steps' numbers."""
+
+    start: Nanoseconds
+    end: Nanoseconds
+    number: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """Everything recorded of one rank.
+
+    Attributes:
+        rank: Its global rank, or its place among the recorded processes where the trace has none.
+        host: Name of its host; ``None`` where the trace does not say.
+        pid: Its process.
+        on_device: Whether there is a device timeline; else the host's operators are the work.
+        backend: ``nccl``, ``gloo`` …; ``None`` where the trace does not say.
+        world_size: ``None`` where the trace does not say.
+        source: The file it came from.
+        names: What ``spans.name`` points into.
+        peak_memory_bytes: Most that was allocated on the rank's device at once; ``None`` where it was not recorded.
+    """
+
+    rank: int
+    host: str | None
+    pid: int
+    on_device: bool
+    backend: str | None
+    world_size: int | None
+    source: str
+    names: tuple[str, ...]
+    spans: Spans
+    collectives: CollectiveSpans
+    steps: Steps
+    peak_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The ranks of one run, by rank. ``notes`` says what a reader of the figures should know of the recording."""
+
+    ranks: tuple[RankTrace, ...]
+    recorder: str
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,55 @@
+"""``experiment.json``: what a run folder is about."""
+
+from __future__ import annotations
+
+from torchscale.config.experiment import Experiment
+from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.node.environment import Environment
+
+
+class PlannedCell(Frozen):
+    """A cell of the plan; ``skip_reason`` is set where this machine cannot run it."""
+
+    cell: AnyCell
+    skip_reason: str | None = None
+
+
+class Session(Frozen):
+    """A command that was given for a run folder, when it began (UTC), and the machine as it was then. It need not have
+    measured anything."""
+
+    started_at: str
+    tool_version: str
+    environment: Environment
+
+
+class ExperimentFile(Frozen):
+    """The resolved config, the plan it became here, and the machine.
+
+    ``tool_version``, ``environment`` and ``created_at`` are of the command that began the folder; ``later`` are those
+    that went on in it under anything else: another command line, driver, variable, commit.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    tool_version: str
+    config: Experiment
+    plan_hash: str
+    plan: tuple[PlannedCell, ...]
+    environment: Environment
+    created_at: str
+    threads_per_rank: int
+    later: tuple[Session, ...] = ()
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """The one that began the folder, then the later ones, oldest first."""
+        first = Session(started_at=self.created_at, tool_version=self.tool_version, environment=self.environment)
+        return (first, *self.later)
+
+    def continued_by(self, other: ExperimentFile) -> ExperimentFile:
+        """This one and the session that ``other`` begins, unless the last was the same in all but its time."""
+        last, begun = self.sessions[-1], other.sessions[0]
+        if begun.model_copy(update={"started_at": last.started_at}) == last:
+            return self
+        return self.model_copy(update={"later": (*self.later, begun)})

@@ -1,0 +1,79 @@
+"""What of a run a comparison needs: each launch's figures, where they were measured, how every cell ended.
+
+A baseline is this on disk: one JSON file that can be read, committed and compared years later.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from torchscale.config.experiment import Experiment
+from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.node.environment import Environment
+from torchscale.schema.run.experiment_file import Session
+from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.state import State
+
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Bounds on every figure, whatever its unit: the largest unit prefix of a rate is 1e18, the shortest time 1e-9 s, so
+anything beyond is a damaged file, and logarithms and ratios of figures inside stay finite."""
+
+Figure = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
+
+
+class LaunchFigures(Frozen):
+    """What one launch measured."""
+
+    started_at: str = ""
+    values: dict[MetricKey, Figure] = Field(default_factory=dict)
+
+
+class ResultCell(Frozen):
+    """A planned cell as a comparison sees it. ``device`` and ``torch`` are what its ranks said they ran on; ``flags``
+    are cautions of the measurement."""
+
+    cell: AnyCell
+    state: State
+    reason: str = ""
+    flags: tuple[str, ...] = ()
+    device: str = ""
+    torch: str = ""
+    launches: tuple[LaunchFigures, ...] = ()
+
+
+class ResultSet(Frozen):
+    """One side of a comparison.
+
+    Attributes:
+        schema_version: Of this file.
+        name: What tables call it.
+        tool_version: torchscale that measured it.
+        created_at: When its measurement began, UTC.
+        environment, config, threads_per_rank: Of the run, the environment as it was at first; ``None`` for a record on
+            its own.
+        later: Commands that went on with it and measured, oldest first.
+        cells: In plan order.
+        problems: What could not be read of the run.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    tool_version: str = ""
+    created_at: str = ""
+    environment: Environment | None = None
+    config: Experiment | None = None
+    threads_per_rank: int | None = None
+    later: tuple[Session, ...] = ()
+    cells: tuple[ResultCell, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """All commands that measured it, oldest first; none where only a record is known."""
+        if self.environment is None:
+            return ()
+        first = Session(started_at=self.created_at, tool_version=self.tool_version, environment=self.environment)
+        return (first, *self.later)

@@ -1,0 +1,108 @@
+"""The JSON files of a run folder: read in full and validated, or refused with a reason."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from torchscale.schema.base import SCHEMA_VERSION
+from torchscale.util.files import leads_out, read_bounded
+
+_MAX_BYTES = 64 * 2**20
+_MAX_LINES_BYTES = 256 * 2**20
+_MAX_MESSAGE = 300
+_WRITERS = {1: "torchscale 0.1.0"}
+"""By schema version, for the message about a file of an earlier one."""
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class DamagedFileError(Exception):
+    """A file of a run folder that cannot be read; the text says which and why."""
+
+    hint = "restore the file, or measure again into another directory"
+
+
+class OtherVersionError(DamagedFileError):
+    """A file that is whole, in the format of another version."""
+
+    hint = "read it with the torchscale that wrote it, or measure again into another directory"
+
+
+def read_model(root: Path, path: Path, model: type[M]) -> M:
+    """Read and validate one JSON file that lies inside ``root``.
+
+    Raises:
+        DamagedFileError: it leads outside, is too large, is not JSON or breaks the schema.
+        OtherVersionError: it is of another version.
+    """
+
+    name = path.relative_to(root.parent)
+
+    def damaged(reason: str) -> DamagedFileError:
+        return DamagedFileError(f"{name}: {reason}")
+
+    try:
+        if leads_out(root, path):
+            raise damaged("a link that leads out of the results directory")
+        text = read_bounded(path, _MAX_BYTES)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
+        raise damaged(getattr(error, "strerror", None) or str(error)) from error
+    try:
+        content = model.model_validate_json(text)
+    except ValidationError as error:
+        refused = _refused_version(_version_in(text))
+        if refused is not None:
+            raise OtherVersionError(f"{name}: {refused}") from error
+        raise damaged(_first_mistake(error)) from error
+    # The form may fit where the meaning does not.
+    refused = _refused_version(getattr(content, "schema_version", SCHEMA_VERSION))
+    if refused is not None:
+        raise OtherVersionError(f"{name}: {refused}")
+    return content
+
+
+def read_lines(root: Path, path: Path, model: type[M]) -> tuple[M, ...]:
+    """Read a file of one JSON object per line that lies inside ``root``.
+
+    Lines that cannot be read are left out; there are none in a file that is missing, leads outside or is too large.
+    """
+    try:
+        if leads_out(root, path):
+            return ()
+        lines = read_bounded(path, _MAX_LINES_BYTES).splitlines()
+    except (OSError, RuntimeError):
+        return ()
+    contents = []
+    for line in lines:
+        try:
+            contents.append(model.model_validate_json(line))
+        except ValidationError:
+            continue
+    return tuple(contents)
+
+
+def _refused_version(version: int | None) -> str | None:
+    """Why files of this schema version are not read; ``None`` for those that are."""
+    if version is None or version == SCHEMA_VERSION:
+        return None
+    if version < SCHEMA_VERSION:
+        writer = _WRITERS.get(version, "an older torchscale")
+        return f"written by {writer} (format {version}); this version reads format {SCHEMA_VERSION}"
+    return f"schema version {version}; this torchscale reads up to {SCHEMA_VERSION}"
+
+
+def _version_in(text: bytes) -> int | None:
+    """The schema version that a file of an unknown form says it has."""
+    version = re.search(rb'"schema_version"\s*:\s*(\d{1,9})', text[:4096])
+    return None if version is None else int(version[1])
+
+
+def _first_mistake(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    message = f"{key}: {first['msg']}" if key else str(first["msg"])
+    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"

@@ -1,0 +1,123 @@
+"""Communication of a rank: from events to collectives with start, end and payload.
+
+NCCL's kernels are the collectives. gloo leaves a call on the training thread and an annotation on its own thread, which
+are matched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.traces.columns import CollectiveRow, op_of
+from torchscale.traces.kineto.stream import EventArgs
+
+_GLOO_STAND_INS = {"reduce_scatter": "all_reduce"}
+"""What gloo records where it has no operation of its own: it implements reduce-scatter by an all-reduce."""
+_ELEMENT_BYTES = {
+    "float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "int": 4, "int32": 4,
+    "long": 8, "long int": 8, "int64": 8, "short": 2, "int16": 2, "char": 1, "int8": 1, "byte": 1,
+    "unsigned char": 1, "uint8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "c10::bfloat16": 2,
+    "c10::half": 2, "signed char": 1,
+}  # fmt: skip
+
+
+class NcclKernel(NamedTuple):
+    """A kernel of NCCL; times in microseconds, as the trace has them."""
+
+    ts: float
+    dur: float
+    name: str
+    args: EventArgs
+    stream: int
+
+
+class GlooCall(NamedTuple):
+    """The call of a collective on the training thread."""
+
+    ts: float
+    op: str
+    args: EventArgs
+    thread: int
+
+
+class GlooCompletion(NamedTuple):
+    """gloo's own annotation of a collective, which ends with it."""
+
+    ts: float
+    dur: float
+    op: str
+    args: EventArgs
+
+
+def nccl_rows(kernels: Sequence[NcclKernel], base: int) -> Iterator[CollectiveRow]:
+    """One collective a kernel; ``base`` is what makes its times nanoseconds since the epoch."""
+    for kernel in kernels:
+        start, end = interval(kernel.ts, kernel.dur, base)
+        args = kernel.args
+        op = op_of(args.collective or kernel.name)
+        yield CollectiveRow(start, end, op, args.group, payload_bytes(args), args.sequence, kernel.stream)
+
+
+def gloo_rows(calls: Sequence[GlooCall], completions: Sequence[GlooCompletion], base: int) -> Iterator[CollectiveRow]:
+    """The n-th call of an operation until the n-th completion of it."""
+    completed_ops = {completion.op for completion in completions}
+    completed_as = {
+        call.op: call.op if call.op in completed_ops else _GLOO_STAND_INS.get(call.op, call.op) for call in calls
+    }
+    for op in sorted(set(completed_as.values())):
+        called = sorted((call for call in calls if completed_as[call.op] == op), key=lambda call: call.ts)
+        done = sorted((completion for completion in completions if completion.op == op), key=lambda item: item.ts)
+        # A recording that began between a call and its completion has a completion too many at its start.
+        while done and called and done[0].ts < called[0].ts:
+            del done[0]
+        for call, completion in zip(called, done, strict=False):
+            start, _ = interval(call.ts, 0.0, base)
+            _, end = interval(completion.ts, completion.dur, base)
+            size = payload_bytes(completion.args)
+            if size < 0:
+                size = payload_bytes(call.args)
+            yield CollectiveRow(start, max(start, end), call.op, call.args.group, size, -1, call.thread)
+
+
+def nanoseconds(microseconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Exact: microseconds since the epoch times 1,000 do not fit a float's 53 bits."""
+    whole = np.floor(microseconds)
+    return whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
+
+
+def interval(ts: float, dur: float, base: int) -> tuple[int, int]:
+    """Start and end in nanoseconds since the epoch, from microseconds since ``base``."""
+    start = base + int(nanoseconds(np.array([ts]))[0])
+    return start, start + max(0, round(dur * 1000))
+
+
+def payload_bytes(args: EventArgs) -> int:
+    """Bytes as nccl-tests counts them: the larger of input and output; -1 where the event has no size."""
+    elements = max(args.in_elements, args.out_elements)
+    if elements >= 0:
+        size = _ELEMENT_BYTES.get(args.dtype.lower())
+        return -1 if size is None else elements * size
+    return _bytes_of_shapes(args)
+
+
+def _bytes_of_shapes(args: EventArgs) -> int:
+    if not bytes(args.shapes):
+        return -1
+    try:
+        shapes: object = msgspec.json.decode(args.shapes)
+        types: object = msgspec.json.decode(args.types) if bytes(args.types) else []
+    except msgspec.DecodeError:
+        return -1
+    total, has_size = 0, False
+    if isinstance(shapes, list) and isinstance(types, list):
+        for shape, kind in zip(shapes, types, strict=False):
+            size = _ELEMENT_BYTES.get(str(kind).lower())
+            if size is not None and isinstance(shape, list) and shape and all(isinstance(n, int) for n in shape):
+                total += size * int(np.prod(shape))
+                has_size = True
+    return total if has_size else -1

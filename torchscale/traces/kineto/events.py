@@ -1,0 +1,249 @@
+"""What the events of a trace are, and the columns that they become."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.schema.profiles.span import CollectiveSpans, SpanCopyKind, SpanKind, Spans, Steps
+from torchscale.traces.columns import NameTable, StepRow, is_nccl, join_spans, make_collectives, make_steps, op_of
+from torchscale.traces.kineto.collectives import (
+    GlooCall,
+    GlooCompletion,
+    NcclKernel,
+    gloo_rows,
+    interval,
+    nanoseconds,
+    nccl_rows,
+)
+from torchscale.traces.kineto.stream import NO_ARGS, Event
+
+_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_GLOO_PREFIX = "gloo:"
+_LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaGraphLaunch", "hipLaunch")
+_HOST_WAITS = {
+    "cudaStreamSynchronize",
+    "cudaDeviceSynchronize",
+    "cudaEventSynchronize",
+    "cudaMemcpy",
+    "hipStreamSynchronize",
+    "hipDeviceSynchronize",
+    "hipEventSynchronize",
+}
+_READBACKS = {"aten::_local_scalar_dense"}
+_COPIES = {
+    "Memcpy HtoD (Pageable": SpanCopyKind.HOST_TO_DEVICE_PAGEABLE,
+    "Memcpy HtoD": SpanCopyKind.HOST_TO_DEVICE,
+    "Memcpy DtoH (Device -> Pageable": SpanCopyKind.DEVICE_TO_HOST_PAGEABLE,
+    "Memcpy DtoH": SpanCopyKind.DEVICE_TO_HOST,
+    "Memset": SpanCopyKind.FILL,
+}
+"""The first prefix that fits decides: the longer one stands before the shorter."""
+_MEMORY = "[memory]"
+_CPU, _CUDA = 0, 1
+"""Device types as torch numbers them."""
+
+
+class Kept(Enum):
+    """Events that are few and carry more than a span does; they are kept one by one."""
+
+    NCCL_KERNEL = auto()
+    GLOO_CALL = auto()
+    GLOO_COMPLETION = auto()
+    MEMORY = auto()
+    STEP = auto()
+
+
+class SpanClass(NamedTuple):
+    """What the spans of one category and name have in common: kind, index of the name, kind of copy."""
+
+    kind: SpanKind
+    name: int
+    detail: SpanCopyKind
+
+
+class _Step(NamedTuple):
+    """An annotated step; times in microseconds."""
+
+    ts: float
+    dur: float
+    number: int
+
+
+EventClass = SpanClass | Kept | None
+"""A class of spans, events that are kept one by one, or events of no use."""
+_UNUSED = -1
+"""Code of events of no use."""
+_FIRST_KEPT = 1 << 30
+"""Codes from here on are of events that are kept one by one, below of classes of spans."""
+
+
+@dataclass(frozen=True)
+class EventColumns:
+    """All events of a trace; times in nanoseconds since the epoch.
+
+    Attributes:
+        on_device: Whether anything ran on a device.
+        pid: The process that annotated its steps; 0 without steps.
+        peak_memory_bytes: Most that was allocated at once on the device (without one: the host); ``None`` where
+            allocations were not recorded.
+    """
+
+    spans: Spans
+    names: tuple[str, ...]
+    collectives: CollectiveSpans
+    steps: Steps
+    on_device: bool
+    pid: int
+    peak_memory_bytes: int | None
+
+
+class ColumnBuilder:
+    """Sorts events into columns, piece by piece.
+
+    Every event gets the code of its class through one dictionary look-up of (phase, category, name): a trace has a
+    million events and a few hundred such triples, so each is classified once.
+    """
+
+    def __init__(self) -> None:
+        self._names = NameTable()
+        self._codes: dict[tuple[str, str, str], int] = {}
+        self._classes: list[SpanClass] = []
+        self._kept: list[Kept] = []
+        self._parts: list[Spans] = []
+        self._steps: list[_Step] = []
+        self._calls: list[GlooCall] = []
+        self._completions: list[GlooCompletion] = []
+        self._kernels: list[NcclKernel] = []
+        self._lanes: dict[str, int] = {}
+        self._peaks: dict[int, int] = {}
+        self._pid = 0
+        self._on_device = False
+
+    def add(self, events: list[Event]) -> None:
+        """Sort a piece of the trace into columns; events of no use are dropped here."""
+        codes = self._codes
+        keys = [(event.ph, event.cat, event.name) for event in events]
+        try:
+            coded = [codes[key] for key in keys]
+        except KeyError:
+            for key in keys:
+                if key not in codes:
+                    codes[key] = self._code(*key)
+            coded = [codes[key] for key in keys]
+        code = np.array(coded, dtype=np.int32)
+        for place in np.flatnonzero(code >= _FIRST_KEPT):
+            self._keep(self._kept[code[place] - _FIRST_KEPT], events[place])
+        is_span = (code >= 0) & (code < _FIRST_KEPT)
+        if is_span.any():
+            self._parts.append(self._spans(list(itertools.compress(events, is_span.tolist())), code[is_span]))
+
+    def finish(self, base: int) -> EventColumns:
+        """Everything that was added; ``base`` is what makes its times nanoseconds since the epoch."""
+        spans = join_spans(self._parts)
+        spans.start[:] += base
+        spans.end[:] += base
+        if self._kernels or self._on_device:
+            rows = nccl_rows(self._kernels, base)
+        else:
+            rows = gloo_rows(self._calls, self._completions, base)
+        return EventColumns(
+            spans=spans,
+            names=self._names.names,
+            collectives=make_collectives(rows),
+            steps=make_steps(StepRow(*interval(step.ts, step.dur, base), step.number) for step in self._steps),
+            on_device=self._on_device,
+            pid=self._pid,
+            peak_memory_bytes=self._peaks.get(_CUDA if self._on_device else _CPU),
+        )
+
+    def _spans(self, events: list[Event], code: NDArray[np.int32]) -> Spans:
+        start = nanoseconds(np.array([event.ts for event in events]))
+        length = np.maximum(nanoseconds(np.array([event.dur for event in events])), 0)
+        lanes = [event.tid if type(event.tid) is int else self._lane(event.tid) for event in events]
+        links = [0 if event.args is None else event.args.correlation for event in events]
+        kind, name, detail = np.array(self._classes, dtype=np.int64).reshape(-1, 3)[code].T
+        return Spans(
+            start=start,
+            end=start + length,
+            kind=kind.astype(np.int8),
+            name=name.astype(np.int32),
+            lane=np.array(lanes, dtype=np.int64),
+            link=np.array(links, dtype=np.int64),
+            detail=detail.astype(np.int8),
+        )
+
+    def _code(self, phase: str, category: str, name: str) -> int:
+        """The code of the class that events of this phase, category and name are of."""
+        if phase == "i" and name == _MEMORY:
+            event_class: EventClass = Kept.MEMORY
+        else:
+            event_class = self._classify(category, name) if phase == "X" else None
+        if event_class is None:
+            return _UNUSED
+        if isinstance(event_class, Kept):
+            self._kept.append(event_class)
+            return _FIRST_KEPT + len(self._kept) - 1
+        self._classes.append(event_class)
+        return len(self._classes) - 1
+
+    def _classify(self, category: str, name: str) -> EventClass:
+        if category == "kernel":
+            self._on_device = True
+            return Kept.NCCL_KERNEL if is_nccl(name) else self._span(SpanKind.COMPUTE, name)
+        if category in ("gpu_memcpy", "gpu_memset"):
+            self._on_device = True
+            detail = next((kind for prefix, kind in _COPIES.items() if name.startswith(prefix)), SpanCopyKind.OTHER)
+            return self._span(SpanKind.COPY, name, detail)
+        if category in ("cuda_runtime", "cuda_driver"):
+            if name in _HOST_WAITS:
+                return self._span(SpanKind.HOST_SYNC, name)
+            return self._span(SpanKind.LAUNCH, name) if name.startswith(_LAUNCHES) else None
+        if category == "cpu_op":
+            if name.startswith("c10d::"):
+                return Kept.GLOO_CALL
+            return self._span(SpanKind.READBACK if name in _READBACKS else SpanKind.OPERATOR, name)
+        if category == "user_annotation":
+            return self._classify_annotation(name)
+        return None
+
+    def _classify_annotation(self, name: str) -> EventClass:
+        if name.startswith(_GLOO_PREFIX):
+            return Kept.GLOO_COMPLETION
+        if _STEP.match(name):
+            return Kept.STEP
+        if name.startswith("enumerate(DataLoader)") or name == "torchscale.data_wait":
+            return self._span(SpanKind.INPUT, name)
+        if name == "torchscale.gc":
+            return self._span(SpanKind.PAUSE, name)
+        return None
+
+    def _span(self, kind: SpanKind, name: str, detail: SpanCopyKind = SpanCopyKind.OTHER) -> SpanClass:
+        return SpanClass(kind, self._names.number(name), detail)
+
+    def _keep(self, kept: Kept, event: Event) -> None:
+        args = event.args or NO_ARGS
+        match kept:
+            case Kept.NCCL_KERNEL:
+                self._kernels.append(NcclKernel(event.ts, event.dur, event.name, args, self._lane(event.tid)))
+            case Kept.GLOO_CALL:
+                self._calls.append(GlooCall(event.ts, op_of(event.name), args, self._lane(event.tid)))
+            case Kept.GLOO_COMPLETION:
+                op = op_of(event.name.removeprefix(_GLOO_PREFIX))
+                self._completions.append(GlooCompletion(event.ts, event.dur, op, args))
+            case Kept.MEMORY:
+                self._peaks[args.device_type] = max(self._peaks.get(args.device_type, -1), args.allocated)
+            case Kept.STEP:
+                if (match := _STEP.match(event.name)) is not None:
+                    self._steps.append(_Step(event.ts, event.dur, int(match[1])))
+                    self._pid = event.pid if isinstance(event.pid, int) else 0
+
+    def _lane(self, thread: int | str) -> int:
+        """A thread's number; names get numbers below 0, which no thread has."""
+        return thread if isinstance(thread, int) else self._lanes.setdefault(thread, -1 - len(self._lanes))

@@ -1,0 +1,65 @@
+"""A trace of ``torch.profiler`` becomes one rank's trace."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import BinaryIO
+
+from torchscale.errors import TraceError
+from torchscale.schema.profiles.span import RankTrace
+from torchscale.traces.kineto.events import ColumnBuilder
+from torchscale.traces.kineto.stream import EVENTS_KEY, DistributedInfo, EventStream
+
+_RANK_IN_NAME = re.compile(r"(?:rank|worker|^r)[-_.]?(\d{1,6})", re.IGNORECASE)
+
+
+def is_kineto(beginning: bytes) -> bool:
+    """Whether a file that starts like this is a Chrome trace."""
+    return EVENTS_KEY.search(beginning) is not None or (
+        beginning.lstrip()[:1] == b"[" and re.search(rb'"ph"\s*:', beginning) is not None
+    )
+
+
+def read_kineto(file: BinaryIO, source: str) -> RankTrace:
+    """One rank's trace.
+
+    Args:
+        file: The JSON, already decompressed.
+        source: What to call it; where the trace has no rank, the number in this name is taken (``rank3``).
+
+    Raises:
+        TraceError: it is not a Chrome trace, is cut off, or an event has another form than torch.profiler writes.
+    """
+    builder = ColumnBuilder()
+    stream = EventStream(file, source)
+    for events in stream.events():
+        builder.add(events)
+    header = stream.header
+    info = header.distributed or DistributedInfo()
+    rank = info.rank if info.rank is not None else _rank_in_name(source)
+    if rank is None:
+        raise TraceError(
+            f"{source}: neither the trace nor its file name says which rank it is of",
+            hint="rename it so that it contains rank0, rank1 …",
+        )
+    columns = builder.finish(header.base_nanoseconds)
+    return RankTrace(
+        rank=rank,
+        host=header.host,
+        pid=columns.pid,
+        on_device=columns.on_device,
+        backend=info.backend,
+        world_size=info.world_size,
+        source=source,
+        names=columns.names,
+        spans=columns.spans,
+        collectives=columns.collectives,
+        steps=columns.steps,
+        peak_memory_bytes=columns.peak_memory_bytes,
+    )
+
+
+def _rank_in_name(source: str) -> int | None:
+    match = _RANK_IN_NAME.search(PurePath(source).name)
+    return None if match is None else int(match[1])

@@ -1,0 +1,89 @@
+"""The SQLite database of an export, only read."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.errors import TraceError
+
+
+def is_sqlite(beginning: bytes) -> bool:
+    """Whether a file that starts like this is a SQLite database."""
+    return beginning.startswith(b"SQLite format 3\0")
+
+
+class Database:
+    """A database that is only read, and only its true tables."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.connection, self._path = connection, path
+        self._columns: dict[str, set[str]] = {}
+        for (table,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'"):
+            self._columns[str(table)] = set()
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether the table is there, with these columns."""
+        if table not in self._columns:
+            return False
+        if not self._columns[table]:
+            self._columns[table] = {str(row[1]) for row in self.rows(f"PRAGMA table_info({table})")}
+        return self._columns[table].issuperset(columns)
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
+        """Rows as they are read.
+
+        Raises:
+            TraceError: the database is damaged, or a column is not there.
+        """
+        try:
+            yield from self.connection.execute(query, tuple(values))
+        except sqlite3.Error as error:
+            raise TraceError(f"{self._path}: {error}", hint="export it again from the .nsys-rep") from error
+
+    def integers(self, query: str, values: Sequence[object], width: int) -> NDArray[np.int64]:
+        """Rows of integers as an array of ``width`` columns.
+
+        Raises:
+            TraceError: as :meth:`rows`, or a value is not an integer.
+        """
+        try:
+            cursor = self.connection.execute(query, tuple(values))
+            flat = np.fromiter(itertools.chain.from_iterable(cursor), dtype=np.int64)
+        except sqlite3.Error as error:
+            raise TraceError(f"{self._path}: {error}", hint="export it again from the .nsys-rep") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise TraceError(f"{self._path}: a time or id that is not an integer ({error})") from error
+        return flat.reshape(-1, width)
+
+    def strings(self, numbers: Iterable[int]) -> dict[int, str]:
+        """Text of these ids of StringIds."""
+        texts: dict[int, str] = {}
+        for number in numbers:
+            for (value,) in self.rows("SELECT value FROM StringIds WHERE id = ?", (int(number),)):
+                texts[int(number)] = str(value)
+        return texts
+
+
+@contextmanager
+def open_database(path: Path) -> Iterator[Database]:
+    """An export, opened for reading alone.
+
+    Raises:
+        TraceError: it is not a SQLite database, or is damaged.
+    """
+    try:
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    except sqlite3.Error as error:
+        raise TraceError(f"{path}: {error}") from error
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")  # a view or trigger in a hostile file runs no function
+        yield Database(connection, path)
+    finally:
+        connection.close()

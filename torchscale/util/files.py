@@ -1,0 +1,90 @@
+"""Atomic file writes, where a file is written completely or not at all, and reads that cannot block or overflow."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchscale.errors import OutputError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+def atomic_write_bytes(path: Path, data: bytes) -> None:
+    """Write a file atomically: temporary file in the same directory, fsync, rename, fsync of the directory.
+
+    Raises:
+        OutputError: the file cannot be written (disk full, no permission); an older file is left unchanged.
+    """
+    temporary: Path | None = None
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".tmp", dir=path.parent)
+        temporary = Path(name)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+        fsync_directory(path.parent)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}", hint="free space or choose another directory"
+        ) from error
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8, atomically; raises as :func:`atomic_write_bytes` does."""
+    atomic_write_bytes(path, text.encode("utf-8"))
+
+
+def atomic_write_model(path: Path, model: BaseModel) -> None:
+    """Write a schema object as indented JSON, atomically; raises as :func:`atomic_write_bytes` does."""
+    atomic_write_text(path, model.model_dump_json(indent=1) + "\n")
+
+
+def fsync_directory(directory: Path) -> None:
+    """Make renames within ``directory`` durable (fsync)."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """Read a regular file of at most ``limit`` bytes.
+
+    Raises:
+        OSError: it cannot be read, is larger, or is a pipe, a device or a directory: those could block forever or never
+            end. ``strerror`` is the reason.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    if status.st_size > limit:
+        raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
+    return path.read_bytes()
+
+
+def leads_out(root: Path, path: Path) -> bool:
+    """Whether a symbolic link on the way from ``root`` to ``path`` leads out of ``root``.
+
+    Links are looked for first, since there are nearly never any and resolving a path is slow.
+
+    Raises:
+        OSError: a link cannot be followed.
+        RuntimeError: links form a loop (before Python 3.13).
+    """
+    inside = itertools.takewhile(lambda parent: parent != root, (path, *path.parents))
+    if not any(map(os.path.islink, inside)):
+        return False
+    return not path.resolve().is_relative_to(root.resolve())

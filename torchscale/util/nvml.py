@@ -1,0 +1,46 @@
+"""Access to NVML, the driver's library, that returns ``None`` for what a GPU or driver does not support."""
+
+from __future__ import annotations
+
+from typing import Any
+
+THROTTLE_REASONS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""Bits of nvmlClocksThrottleReason* that mean a problem; idle, application clocks and the power cap do not."""
+
+
+class Driver:
+    """Calls functions of the module ``pynvml`` (or a substitute), which the caller has initialized."""
+
+    def __init__(self, nvml: Any) -> None:
+        self.nvml = nvml
+
+    def ask(self, function: str, *arguments: object) -> Any:
+        """The result of NVML's ``function``; ``None`` where it fails or is missing."""
+        try:
+            return getattr(self.nvml, function)(*arguments)
+        except (self.nvml.NVMLError, AttributeError):
+            return None
+
+    def whole(self, function: str, *arguments: object) -> int | None:
+        """A result that is an integer; ``None`` where the function fails."""
+        answer = self.ask(function, *arguments)
+        return None if answer is None else int(answer)
+
+    def text(self, function: str, *arguments: object) -> str | None:
+        """A result that is text (older versions of pynvml return bytes); ``None`` where the function fails."""
+        answer = self.ask(function, *arguments)
+        return answer.decode() if isinstance(answer, bytes) else answer
+
+    def throttle_reasons(self, handle: Any) -> tuple[str, ...] | None:
+        """Why a GPU runs at lower clocks now; empty where it does not, ``None`` where the driver does not report it."""
+        bits = self.whole("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        return None if bits is None else tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+
+    def handle(self, uuid: str) -> Any:
+        """The GPU with this UUID, with or without NVML's prefix; ``None`` where there is none."""
+        return self.ask("nvmlDeviceGetHandleByUUID", uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")

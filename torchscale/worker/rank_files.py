@@ -1,0 +1,56 @@
+"""The files that a rank writes into its launch directory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from torchscale.schema.launch.failure import RankFailure
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.steps import EpochSample, StepSample
+from torchscale.schema.node.environment import RankIdentity
+from torchscale.util.files import atomic_write_model
+
+_PROGRESS_SECONDS = 0.5
+"""Between two progress lines: the live view need not be faster, and writing must not slow the steps."""
+
+
+class RankFiles:
+    """Writes the files of one rank. Progress and epochs are written by rank 0 only."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        self._directory, self._rank = directory, rank
+        self._last_progress: tuple[str, float] = ("", 0.0)
+
+    def progress(self, progress: Progress) -> None:
+        """Append a progress line for the live view: at once for a new phase, else at most two per second."""
+        phase, when = self._last_progress
+        now = time.monotonic()
+        if self._rank == 0 and (progress.phase != phase or now - when >= _PROGRESS_SECONDS):
+            self._last_progress = (progress.phase, now)
+            self._append("progress.jsonl", [progress])
+
+    def steps(self, samples: Iterable[StepSample]) -> None:
+        """Append measured steps of this rank."""
+        self._append(f"steps-rank-{self._rank}.jsonl", samples)
+
+    def epoch(self, sample: EpochSample) -> None:
+        """Append an epoch that has ended."""
+        if self._rank == 0:
+            self._append("epochs.jsonl", [sample])
+
+    def record(self, record: RankIdentity) -> None:
+        """Write this rank's record: once it is there the measurement counts, whatever happens at exit."""
+        atomic_write_model(self._directory / f"rank-{self._rank}.json", record)
+
+    def failure(self, failure: RankFailure) -> None:
+        """Write the failure that ended this rank."""
+        atomic_write_model(self._directory / f"error-rank-{self._rank}.json", failure)
+
+    def _append(self, name: str, lines: Iterable[BaseModel]) -> None:
+        text = "".join(line.model_dump_json() + "\n" for line in lines)
+        with (self._directory / name).open("a", encoding="utf-8") as file:
+            file.write(text)

@@ -245,7 +245,33 @@ def test_on_cpu_compute_is_operators_without_communication_in_them() -> None:
     assert first.sync_stall_seconds == pytest.approx(24 * 2e-3)
     assert second.sync_stall_seconds == 0
     assert second.transfer_seconds == pytest.approx(24 * 1e-3)
-    assert kinds(analysis)[FindingKind.STRAGGLER] == 1
+    straggler = next(item for item in analysis.findings if item.kind is FindingKind.STRAGGLER)
+    assert straggler.rank == 1
+    assert "while no collective transfers" in " ".join(straggler.evidence)
+
+
+def test_on_cpu_a_rank_that_a_transfer_slows_is_no_straggler() -> None:
+    """Threads that transfer and operators share the cores: while the first bucket moves, one rank's backward takes 2 ms
+    longer, and the other waits for its second bucket."""
+    ranks = []
+    for late in (0.0, 2000.0):
+        events = []
+        for number in range(STEPS):
+            origin = number * 20_000.0
+            events.append(step(number, origin, 20_000))
+            events.append(host("cpu_op", "aten::conv2d", origin, 4000))
+            events.append(host("cpu_op", "c10d::allreduce_", origin + 4000, 10))
+            events.append(host("user_annotation", "gloo:all_reduce", origin + 4010, 2990, thread=2))
+            events.append(host("cpu_op", "aten::mm", origin + 4010, 990 + late))
+            events.append(host("cpu_op", "c10d::allreduce_", origin + 5000 + late, 10))
+            second = origin + 5010 + late
+            events.append(host("user_annotation", "gloo:all_reduce", second, origin + 8000 - second, thread=3))
+        ranks.append(events)
+    analysis = analyze_trace(trace(ranks, backend="gloo"))
+    assert analysis.per_rank[0].sync_stall_seconds == pytest.approx(24 * 2e-3)
+    assert FindingKind.STRAGGLER not in kinds(analysis)
+    reason = next(item.reason for item in analysis.abstentions if item.kind is FindingKind.STRAGGLER)
+    assert "rank 1 is 2.00 ms a step slower in training, but not while no collective transfers" in reason
 
 
 @pytest.mark.skipif(not (SHARED / "data" / "kineto").is_dir(), reason="the recorded traces are not here")

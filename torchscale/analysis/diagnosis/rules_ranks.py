@@ -48,6 +48,11 @@ EXPLAINED_SHARE = 0.5
 """One thing explains another where it is more than half of it."""
 _MAX_SHOWN_RANKS = 16
 """Ranks whose values are listed as evidence."""
+_APART = {
+    Origin.LAUNCH: "without gradient synchronization",
+    Origin.TRACE: "while no collective transfers",
+}
+"""When a rank's compute is undisturbed by communication, by where the signals are from."""
 
 
 def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
@@ -153,16 +158,14 @@ def _doubt(signals: Signals, row: int, excess: SignalSeries) -> str | None:
     if min(quarters) < STEADY_SHARE * mean:  # a slow rank is slow in every part of a run
         parts = ", ".join(format_seconds(max(0.0, quarter)) for quarter in quarters)
         return f"rank {rank} is slower by itself, but not steadily: {parts} a step from quarter to quarter"
-    if signals.origin is Origin.LAUNCH:
-        unsynchronized = _unsynchronized(signals, row)
-        if unsynchronized is None:
-            return "no window without gradient synchronization was measured to check each rank's compute"
-        if not unsynchronized.slower:
-            return (
-                f"rank {rank} is {format_seconds(mean)} a step slower in training, but not "
-                f"without gradient synchronization "
-                f"({format_seconds(unsynchronized.mine)} against {format_seconds(unsynchronized.others)})"
-            )
+    unsynchronized = _unsynchronized(signals, row)
+    if unsynchronized is None and signals.origin is Origin.LAUNCH:
+        return "no window without gradient synchronization was measured to check each rank's compute"
+    if unsynchronized is not None and not unsynchronized.slower:
+        return (
+            f"rank {rank} is {format_seconds(mean)} a step slower in training, but not {_APART[signals.origin]} "
+            f"({format_seconds(unsynchronized.mine)} against {format_seconds(unsynchronized.others)})"
+        )
     if signals.other_processes is not None:
         share_of_others = max(
             0.0, float(signals.other_processes[row] - np.median(np.delete(signals.other_processes, row)))
@@ -179,7 +182,7 @@ def _unsynchronized_evidence(signals: Signals, row: int) -> list[str]:
         return []
     excess = unsynchronized.mine / unsynchronized.others - 1
     return [
-        f"without gradient synchronization {format_seconds(unsynchronized.mine)} against "
+        f"{_APART[signals.origin]} {format_seconds(unsynchronized.mine)} against "
         f"{format_seconds(unsynchronized.others)} a step ({'+' if excess > 0 else '−'}{format_percent(abs(excess))})"
     ]
 
@@ -258,8 +261,8 @@ def load_imbalance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
 
 @dataclass(frozen=True)
 class _Unsynchronized:
-    """A rank's passes without gradient synchronization against the median of the others'. ``slower``: by 3 % and beyond
-    noise."""
+    """A rank's compute that communication does not disturb, against the median of the others'. ``slower``: by 3 % and
+    beyond noise."""
 
     mine: float
     others: float

@@ -71,8 +71,9 @@ class Signals:
         steps: Number of steps that the means are over.
         collectives: How many were compared; ``None`` for the always-on signals, which go by steps.
         compute: Time that a rank neither waits (for other ranks, for data) nor synchronizes gradients.
-        unsynchronized: Forward and backward of steps without gradient synchronization, measured in separate windows
-            (always-on signals only).
+        unsynchronized: Compute that communication does not disturb. Always-on signals: forward and backward of steps
+            without gradient synchronization, measured in separate windows. Recordings on CPUs: ``compute`` without
+            what ran during a transfer; on devices ``None``.
         data_wait: Waiting for data.
         wait: Waiting for ranks that arrive later at the gradient synchronization.
         blame: Share of all waiting for which each rank was the last to arrive; sums to 1, or all 0.

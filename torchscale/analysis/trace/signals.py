@@ -30,6 +30,7 @@ def trace_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool)
     out = rows(exposed)
     data = rows([rank.input_wait for rank in ranks])
     wait = None if view is None else rows(view.stalls)
+    compute = lengths - out - data if steps > 1 else None
     host = [rank.host_bound for rank in ranks]
     per_step = float(lengths.max(axis=0).mean())
     has_steps = steps >= MIN_COMPARED
@@ -40,7 +41,10 @@ def trace_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool)
         step_seconds=per_step,
         steps=steps,
         collectives=None if view is None else len(view.paired),
-        compute=lengths - out - data if steps > 1 else None,
+        compute=compute,
+        unsynchronized=None
+        if compute is None or view is None or on_device
+        else tuple(compute - rows(_hidden(view.transfers, ranks))),
         data_wait=data if any(len(rank.waiting_for_data.start) for rank in ranks) else None,
         wait=wait,
         blame=None if view is None else view.blame_shares,
@@ -58,6 +62,12 @@ def trace_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool)
         staged=_is_staged(ranks),
         trusted=trusted,
     )
+
+
+def _hidden(transfers: list[IntervalSet], ranks: list[RankWindow]) -> list[IntervalSet]:
+    """What of each rank's transfers runs under its compute. On CPUs the threads that transfer use the cores of the
+    operators, so these take longer meanwhile, on whichever rank the scheduler favours less."""
+    return [moving.minus(moving.minus(rank.compute)) for moving, rank in zip(transfers, ranks, strict=True)]
 
 
 def _is_staged(ranks: list[RankWindow]) -> bool:

@@ -20,7 +20,7 @@ CAUSES = ("none", "slow_rank", "uneven_batch", "moving", "small_buckets", "slow_
 
 
 def outcomes_of(causes: Sequence[str], directory: Path) -> list[dict[str, Any]]:
-    """What the suite finds, for the sources that can tell a cause apart."""
+    """What the suite finds: two sources, the always-on signals and a recording, for each cause."""
     out = directory / "out.json"
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--short", "--json", str(out), "--only", *causes],
@@ -33,20 +33,24 @@ def outcomes_of(causes: Sequence[str], directory: Path) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stderr[-2000:]
     outcomes: list[dict[str, Any]] = json.loads(out.read_text())
     assert {outcome["scenario"]["cause"] for outcome in outcomes} == set(causes)
-    assert not any(outcome["wrong_rank"] for outcome in outcomes), done.stdout
-    return [outcome for outcome in outcomes if outcome["scenario"][f"by_{outcome['source']}"]]
+    assert len(outcomes) == 2 * len(causes)
+    return outcomes
 
 
 def is_right(outcome: dict[str, Any]) -> bool:
-    """Cause and rank are right, and the size about so."""
+    """No innocent rank is named; and where the source can tell, the cause is right, and its size about so."""
+    if outcome["wrong_rank"] or not outcome["scenario"][f"by_{outcome['source']}"]:
+        return not outcome["wrong_rank"]
     return outcome["right"] and (outcome["ratio"] is None or abs(outcome["ratio"] - 1.0) <= 0.35)
 
 
 def test_each_cause_is_named_with_its_rank_and_size_and_none_where_there_is_none(tmp_path: Path) -> None:
+    """What is wrong is measured once more: on shared machines one core runs slower than the other for seconds, with
+    nothing in the guest to show it, and in those seconds its rank is a straggler. How often a healthy rank is named at
+    all is a figure of the whole ``benchmarks/diagnosis.py``."""
     judged = outcomes_of(CAUSES, tmp_path)
-    assert len(judged) == 14
     wrong = {outcome["scenario"]["cause"] for outcome in judged if not is_right(outcome)}
-    if wrong:  # what others on the machine disturbed is measured once more
-        assert len(wrong) <= 2, judged
+    assert len(wrong) <= 2, judged
+    if wrong:
         judged = outcomes_of(sorted(wrong), tmp_path)
     assert all(is_right(outcome) for outcome in judged), judged

@@ -44,6 +44,9 @@ MIN_PAUSES = 3
 """Chosen: fewer long steps are accidents (a checkpoint, a job that started) and no pattern."""
 CERTAIN_PAUSES = 5
 """Chosen: from here on they are a pattern whatever their cause, and the confidence is high."""
+LASTING_SECONDS = 10.0
+"""A recording shorter than this may show a passing disturbance only: on a shared host with two cores, one of them ran
+30 % slower for 2.5 s of 12, and the guest's counters (steal, other processes) showed nothing."""
 EXPLAINED_SHARE = 0.5
 """One thing explains another where it is more than half of it."""
 _MAX_SHOWN_RANKS = 16
@@ -139,8 +142,16 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
             *_host_evidence(signals, row, mean),
         ),
         advice=f"compare rank {rank}'s device with the others (clocks, temperature, ECC, PCIe width, NUMA binding, "
-        "other processes) and its share of the data; swap it to see whether slowness moves with the device",
+        "other processes) and its share of the data; swap it to see whether slowness moves with the device"
+        + _record_again(signals),
     )
+
+
+def _record_again(signals: Signals) -> str:
+    seconds = signals.steps * signals.step_seconds
+    if signals.origin is Origin.LAUNCH or seconds >= LASTING_SECONDS:
+        return ""
+    return f"; record again first: {format_seconds(seconds)} cannot tell a slow device from a passing disturbance"
 
 
 def _paused(signals: Signals, row: int) -> float:

@@ -161,9 +161,7 @@ def main() -> None:
     if arguments.short:
         wanted = arguments.only or {item.cause for item in scenarios([2], 1)} - {"slow_link"}
         by_cause = {item.cause: item for item in scenarios([2], 1) if item.cause in wanted}
-        chosen = [
-            replace(item, steps=SHORT_STEPS, layers=min(item.layers, SHORT_LAYERS)) for item in by_cause.values()
-        ]
+        chosen = [replace(item, steps=SHORT_STEPS, layers=min(item.layers, SHORT_LAYERS)) for item in by_cause.values()]
     recording = not arguments.no_recording
     together = arguments.short and not any(scenario.cause == "slow_link" for scenario in chosen)
     judged = (

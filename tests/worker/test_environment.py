@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import platform
 import subprocess
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 import torch
 
 from torchscale.schema.node.environment import REDACTED, Environment
-from torchscale.worker.environment import collect_environment
+from torchscale.worker import environment
+from torchscale.worker.environment import collect_environment, cpu_only_torch
 
 
 def git(directory: Path, *arguments: str) -> str:
@@ -41,3 +44,33 @@ def test_the_commit_of_the_directory_it_was_started_in(tmp_path: Path, monkeypat
     assert collect_environment().git_commit == commit
     (tmp_path / "file").write_text("two")
     assert collect_environment().git_commit == f"{commit}-dirty"
+
+
+@pytest.mark.parametrize(
+    ("version_file", "expected"),
+    [
+        ("__version__ = '2.13.0+cpu'\ncuda: str | None = None\nhip = None\nxpu = None\n", "2.13.0+cpu"),
+        ("__version__ = '2.13.0+cu130'\ncuda = '13.0'\nhip = None\nxpu = None\n", None),
+        ("__version__ = '2.9.0+rocm6.4'\ncuda = None\nhip = '6.4'\nxpu = None\n", None),
+        ("__version__ = '1.0'\n", None),
+        ("__version__ = \n", None),
+        (None, None),
+    ],
+)
+def test_a_build_of_torch_for_cpus_alone_is_known_from_its_version_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version_file: str | None, expected: str | None
+) -> None:
+    if version_file is not None:
+        (tmp_path / "version.py").write_text(version_file)
+    spec = ModuleSpec("torch", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(environment, "find_spec", lambda _: spec)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert cpu_only_torch.__wrapped__() == expected
+
+
+@pytest.mark.skipif(cpu_only_torch() is None, reason="this torch may see devices, so that it must be imported")
+def test_a_build_for_cpus_alone_is_not_imported() -> None:
+    code = "import sys\nfrom torchscale.worker.environment import collect_environment as collect\ncollect()"
+    code += "\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "False"

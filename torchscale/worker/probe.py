@@ -59,7 +59,7 @@ def software_facts() -> SoftwareFacts:
 
 
 def _nccl_version() -> str | None:
-    from torchscale.worker.environment import nccl_version  # noqa: PLC0415 - imports torch
+    from torchscale.worker.devices import nccl_version  # noqa: PLC0415 - imports torch
 
     return nccl_version()
 

@@ -57,9 +57,9 @@ types: $(VENV)/.installed-dev
 contracts: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-cache
 
-# Long tests come first (tests/conftest.py) and each worker takes one at a time, so that all end together.
+# Long tests come first, and tests that share a launch go to one worker (tests/conftest.py).
 unit: $(VENV)/.installed-dev
-	$(BIN)/pytest -n $(WORKERS) --dist load --maxschedchunk 1 -m "not quiet"
+	$(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder -m "not quiet"
 
 unit-fast: $(VENV)/.installed-dev
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow" --ignore=tests/worker --ignore=tests/integration

@@ -57,7 +57,9 @@ COMPUTE_SECONDS = 0.02
 STEPS = 120
 SHORT_STEPS = 80
 SHORT_LAYERS = 40
-"""With these the short form takes a minute and a half; more buckets only make its steps longer."""
+SHORT_RECORDED = ("none", "slow_rank", "slow_loader", "host_work", "pauses")
+"""The short form takes two minutes: fewer steps, fewer of the small buckets, which only make a step longer, and
+recordings of one cause for each rule that reads them."""
 RECORDED_STEPS = 60
 LIMITS = LaunchLimits(timeout_seconds=300, stall_seconds=200)
 NOBODY = -1
@@ -165,7 +167,7 @@ def main() -> None:
     recording = not arguments.no_recording
     together = arguments.short and not any(scenario.cause == "slow_link" for scenario in chosen)
     judged = (
-        run_together(chosen, recording=recording)
+        run_together(chosen, SHORT_RECORDED if recording else ())
         if together
         else itertools.chain.from_iterable(run(scenario, recording=recording) for scenario in chosen)
     )
@@ -190,13 +192,15 @@ def run(scenario: Scenario, *, recording: bool) -> Iterator[Outcome]:
             yield judge(scenario, "recording", *_recorded(cell, Path(scratch)))
 
 
-def run_together(chosen: Sequence[Scenario], *, recording: bool) -> Iterator[Outcome]:
-    """Measure all, then record all, one after the other in the processes of one torchrun of two ranks: what starting
-    processes takes is paid once."""
+def run_together(chosen: Sequence[Scenario], recorded: Sequence[str]) -> Iterator[Outcome]:
+    """Measure all, then record those with these causes, one after the other in the processes of one torchrun of two
+    ranks: what starting processes takes is paid once."""
     with tempfile.TemporaryDirectory() as scratch:
         launches: list[tuple[Scenario, LaunchTask, Path]] = []
-        for source in ("signals", "recording") if recording else ("signals",):
+        for source in ("signals", "recording"):
             for number, scenario in enumerate(chosen):
+                if source == "recording" and scenario.cause not in recorded:
+                    continue
                 directory = Path(scratch) / f"{source}-{number}"
                 directory.mkdir()
                 request = _request(directory) if source == "recording" else None

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.campaign import WHOLE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -22,6 +25,12 @@ HERE = Path(__file__).parent
 SLOW_DIRECTORIES = (HERE / "worker", HERE / "integration")
 """Their tests import torch or start launches; ``make fast`` does not even collect them."""
 SLOW_FIXTURES = {"browser"}
+SHARED_LAUNCHES = (
+    "tests/launch/test_torchrun.py",
+    "tests/worker/parallel/test_gradients.py",
+    "tests/worker/test_collective_operations.py",
+)
+"""Several tests of these files read what one torchrun left, so one worker runs them all."""
 CHROMIUM = "/usr/bin/chromium"
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
@@ -37,14 +46,32 @@ _guarded_test = ""
 """Id of the test that runs now and may start no interpreter; empty where it may."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what its directory or its fixtures make slow, and run that first: then no worker is left with a long
-    test when the others are done."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only a campaign runs. Mark as slow what its directory or its fixtures make slow, and run that
+    first: then no worker is left with a long test when the others are done."""
+    if not WHOLE:
+        left_out = [item for item in items if item.get_closest_marker("campaign")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("campaign")]
     for item in items:
         in_slow_directory = any(item.path.is_relative_to(directory) for directory in SLOW_DIRECTORIES)
         if in_slow_directory or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: (not item.get_closest_marker("integration"), not item.get_closest_marker("slow")))
+
+
+class _OneByOne(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands tests to workers one by one, those of :data:`SHARED_LAUNCHES` file by file. (xdist's own groups have no
+    effect under pytest 9.2.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return path if path in SHARED_LAUNCHES else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _OneByOne | None:
+    """``--dist loadscope`` is the one above."""
+    return _OneByOne(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -170,6 +170,7 @@ def test_validate(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
 def test_requiring_cuda_where_there_is_none(tmp_path: Path) -> None:
     done = torchscale(tmp_path, "validate", "--require", "cuda")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.campaign import cases
+from tests.cli.program import torchscale
 from tests.integration.conftest import Program
 
 pytestmark = pytest.mark.integration
@@ -19,10 +22,11 @@ SMALL: dict[str, Any] = {
 }
 
 
-def test_one_config_measures_the_machine_and_the_training(program: Program) -> None:
+@pytest.mark.parametrize("gpu_counts", cases([[2]], [[1, 2]]))
+def test_one_config_measures_the_machine_and_the_training(program: Program, gpu_counts: list[int]) -> None:
     config = program.config(
         models="tiny-resnet",
-        gpu_counts=[1, 2],
+        gpu_counts=gpu_counts,
         measure=["hardware", "collectives", "memory", "training"],
         launch={"isolation": "group"},
         **SMALL,
@@ -31,7 +35,8 @@ def test_one_config_measures_the_machine_and_the_training(program: Program) -> N
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     kinds = [cell["cell"]["kind"] for cell in found["machine"]]
-    assert kinds == ["hardware", "hardware", "collectives", "memory", "memory"]
+    counts = len(gpu_counts)
+    assert kinds == ["hardware"] * counts + ["collectives"] + ["memory"] * counts
     assert {cell["state"] for cell in (*found["machine"], *found["cells"])} == {"ok"}
     for cell in found["cells"]:
         # Its peak is what was measured beside it, and the class follows from that.
@@ -42,13 +47,13 @@ def test_one_config_measures_the_machine_and_the_training(program: Program) -> N
         assert cell["figures"]["flops"]["forward"] == pytest.approx(3_172_864)
         assert cell["figures"]["joules_per_step"] is None  # no GPU
     rows = list(csv.DictReader(io.StringIO((program.directory / "results/run/summary.csv").read_text())))
-    assert [row["kind"] for row in rows] == [*kinds, "training", "training"]
-    assert [bool(row["mfu"]) for row in rows] == [False] * 5 + [True] * 2
+    assert [row["kind"] for row in rows] == [*kinds, *["training"] * counts]
+    assert [bool(row["mfu"]) for row in rows] == [False] * len(kinds) + [True] * counts
 
     # The same command goes on: nothing is left to do, and the report has it all.
     again = program.run("benchmark", config)
     assert again.returncode == 0
-    assert "7 done before" in again.stderr
+    assert f"{len(kinds) + counts} done before" in again.stderr
     formats = [part for kind in ("html", "pdf", "md") for part in ("--format", kind)]
     assert program.run("report", "--source", "results/run", *formats).returncode == 0
     assert (program.directory / "results/run/report.pdf").read_bytes().startswith(b"%PDF")
@@ -87,11 +92,10 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
     lines = [line.split() for line in first.stdout.splitlines() if " fp32 " in line]
     assert [line[0] for line in lines] == [str(8 << power) for power in range(8)]
     assert all(line[-1] == "0" for line in lines)
-    again = program.run("comm", *options, "--json")
-    assert again.returncode == 0, again.stderr
     one_size = ("comm", "--op", "all_reduce", "-b", "1KiB", "-e", "1KiB", "--iters", "3", "-o", "here")
-    judged = program.run(*one_size, "--hardware.link_bytes_per_second=1.0e+15", "--json")
-    assert judged.returncode == 1  # measured, and far from what such a link carries
+    for _ in range(2):
+        judged = program.run(*one_size, "--hardware.link_bytes_per_second=1.0e+15", "--json")
+        assert judged.returncode == 1, judged.stderr  # measured, and far from what such a link carries
     (content,) = json.loads(judged.stdout)
     assert content["verdict"]["fits"] is False
     assert content["verdict"]["causes"]
@@ -117,8 +121,8 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
         (("comm", "stray"), "stray"),
     ],
 )
-def test_wrong_input_is_said_in_a_line(program: Program, arguments: tuple[str, ...], said: str) -> None:
-    done = program.run(*arguments)
+def test_wrong_input_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = torchscale(tmp_path, *arguments)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -143,13 +147,13 @@ def peaks(program: Program, batches: range) -> dict[int, int]:
     return {cell["cell"]["training"]["batch_size"]: cell["ranks"][0]["peak_bytes"] for cell in found}
 
 
+@pytest.mark.campaign
 def test_the_search_finds_the_batch_that_trying_all_finds(program: Program) -> None:
     measured = peaks(program, range(1, 5))
     assert sorted(measured.values()) == list(measured.values())
     limit = (measured[3] + measured[4]) // 2
-    done = program.run(
-        "memory", "-m", "tiny-decoder", "--find-max-batch", "--limit", str(limit), *GROUP, "--json", "-o", "search"
-    )
+    search = ("--find-max-batch", "--limit", str(limit))
+    done = program.run("memory", "-m", "tiny-decoder", *search, *GROUP, "--json", "-o", "search")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["batch_size"] == max(batch for batch, peak in measured.items() if peak <= limit) == 3
@@ -161,17 +165,17 @@ def test_the_search_finds_the_batch_that_trying_all_finds(program: Program) -> N
     assert program.leftovers() == []
 
 
-@pytest.mark.parametrize("isolation", ["cell", "group"])
+@pytest.mark.parametrize("isolation", cases(["cell"], ["group"]))
 def test_real_out_of_memory_is_an_ordinary_end_of_a_trial(program: Program, isolation: str) -> None:
     limit = ("--limit", "10GiB", f"--launch.isolation={isolation}")
-    search = ("--find-max-batch", "-b", "4", "--largest", "64")  # from 4 on, to be soon where it fails
+    search = ("--find-max-batch", "-b", "5", "--largest", "6")
     done = program.run("memory", "-m", "faulty:hungry", *search, *limit, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["batch_size"] == 5
-    failed = [trial for trial in found["trials"] if trial["state"] == "oom"]
-    assert [trial["batch_size"] for trial in failed] == [8, 6]
-    assert all("memory" in trial["reason"] for trial in failed)
+    (failed,) = (trial for trial in found["trials"] if trial["state"] == "oom")
+    assert failed["batch_size"] == 6
+    assert "memory" in failed["reason"]
     assert program.leftovers() == []
 
 
@@ -212,6 +216,7 @@ def test_no_batch_fits_and_no_limit_on_a_cpu(program: Program) -> None:
     assert "--limit" in unlimited.stderr
 
 
+@pytest.mark.campaign
 def test_batches_beyond_one_that_ran_out_of_memory_are_skipped_where_asked(program: Program) -> None:
     content: dict[str, Any] = {
         "models": "tiny-decoder",
@@ -221,26 +226,20 @@ def test_batches_beyond_one_that_ran_out_of_memory_are_skipped_where_asked(progr
         "memory": {"limit": "20MiB"},
         "launch": {"isolation": "group"},
     }
-    plain = program.run("benchmark", program.config(**content), "--batch_sizes=[2,4]", "--json")
-    assert [cell["state"] for cell in json.loads(plain.stdout)["machine"]] == ["oom", "oom"]
-    opted = program.config(**content, experiment_name="opted")
-    done = program.run("benchmark", opted, "--benchmark.skip_larger_batches=true", "--json")
+    done = program.run("benchmark", program.config(**content), "--benchmark.skip_larger_batches=true", "--json")
     assert done.returncode == 1  # one of them did run out of memory
     cells = json.loads(done.stdout)["machine"]
     assert [cell["state"] for cell in cells] == ["oom", "skipped", "skipped"]
     assert cells[2]["reason"] == "batch 2 ran out of memory"
-    page = program.run("report", "--source", "results/opted", "--format", "md", "--output", "-")
+    page = program.run("report", "--source", "results/run", "--format", "md", "--output", "-")
     assert "smallest out of memory" in page.stdout
 
 
-def test_a_dry_run_predicts_memory_and_time(program: Program) -> None:
+def test_a_dry_run_predicts_memory(program: Program) -> None:
     config = program.config(models="tiny-decoder", batch_sizes=[2, 1_000_000], gpu_counts=[1])
-    done = program.run("benchmark", config, "--dry-run")
+    done = program.run("benchmark", config, "--dry-run", "--json")
     assert done.returncode == 0, done.stderr
-    assert "It should take between" in done.stdout
-    assert "1 cell is predicted to take more than" in done.stdout
-    found = json.loads(program.run("benchmark", config, "--dry-run", "--json").stdout)
-    small, huge = found["cells"]
+    small, huge = json.loads(done.stdout)["cells"]
     assert small["predicted_to_fit"] is True
     assert 10 << 20 < small["predicted_peak_bytes"] < 100 << 20
     assert huge["predicted_to_fit"] is False

@@ -15,7 +15,8 @@ EXTRA_PRODUCTS = 3000
 
 
 def test_more_work_in_each_step_is_worse_and_its_cause_is_named(program: Program) -> None:
-    config = program.config(models="slowed:build", gpu_counts=[1], launch={"threads_per_rank": 1})
+    launch = {"threads_per_rank": 1, "isolation": "group"}
+    config = program.config(models="slowed:build", gpu_counts=[1], launch=launch)
     # The second side is measured in two turns: launches that are added to others count like those of one turn.
     for side, extra, repeats in (("before", 0, 3), ("after", EXTRA_PRODUCTS, 1), ("after", EXTRA_PRODUCTS, 3)):
         options = (f"--benchmark.repeats={repeats}", f"--launch.env.EXTRA_PRODUCTS={extra}")

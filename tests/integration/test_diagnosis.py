@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.program import torchscale
+
 from .conftest import MODELS, Program
 
 pytestmark = pytest.mark.integration
@@ -241,10 +243,10 @@ def test_ctrl_c_ends_a_users_program_and_leaves_nothing(program: Program) -> Non
         (["strip", "absent.sqlite", "-o", "x"], 2, "no such file"),
     ],
 )
-def test_what_cannot_be_done_is_said(program: Program, arguments: list[str], code: int, said: str) -> None:
-    (program.directory / "broken.json").write_text('{"traceEvents": [{"ph": "X"')
-    done = program.run("profile", *arguments)
+def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    (tmp_path / "broken.json").write_text('{"traceEvents": [{"ph": "X"')
+    done = torchscale(tmp_path, "profile", *arguments)
     assert done.returncode == code, done.stderr
     assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
-    assert not Path(program.directory / "x").exists()
+    assert not (tmp_path / "x").exists()

@@ -146,6 +146,7 @@ def test_no_process_is_left(two_ranks: tuple[Path, LaunchRecord, list[Progress]]
     assert all(not Path(f"/proc/{rank.pid}").exists() for rank in training_result(two_ranks[1]).ranks)
 
 
+@pytest.mark.campaign
 def test_epochs_bound_a_run_of_one_rank_without_process_group_or_step_log(
     tmp_path: Path,
 ) -> None:
@@ -209,6 +210,7 @@ def test_torchrun_that_is_asked_to_end_is_killed_and_takes_its_ranks_along(tmp_p
     assert not any(rank.is_running() for rank in ranks)
 
 
+@pytest.mark.campaign
 def test_a_broken_contract_is_told_in_the_reason(tmp_path: Path) -> None:
     model = "import torch\nclass Net(torch.nn.Linear):\n    def make_batch(self, size, generator):\n"
     model += "        return torch.randn(3, 4)\ndef build():\n    return Net(4, 4)\n"

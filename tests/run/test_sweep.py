@@ -174,6 +174,8 @@ def test_larger_batches_are_skipped_once_a_smaller_one_ran_out_of_memory(
     assert states[32, 2] == (State.SKIPPED, "batch 16 ran out of memory")
     assert states[16, 2][0] is State.OOM
     assert states[32, 1][0] is State.OK
+    plain = run_sweep(tmp_path / "plain", batch_sizes=[8, 16, 32])  # skipped only where asked
+    assert [cell.state for cell in plain.cells if cell.cell.batch_size == 32] == [State.OK, State.OOM]
     # Also one that ran out of memory under an earlier command.
     grown = run_sweep(path, **{**content, "batch_sizes": [8, 16, 32, 64]})
     assert [cell.reason for cell in grown.cells if cell.cell.batch_size == 64 and cell.cell.world_size == 2] == [

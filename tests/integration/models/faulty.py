@@ -63,6 +63,19 @@ class HungryNet(FaultyNet):
         return super().forward(x, y)
 
 
+class DroppingNet(FaultyNet):
+    """Draws random numbers in every pass."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of half of the inputs."""
+        return super().forward(nn.functional.dropout(x), y)
+
+
+def dropping() -> nn.Module:
+    """A sound model with dropout."""
+    return DroppingNet("none", 0, 0)
+
+
 def hungry() -> nn.Module:
     """A model for which five samples are the most."""
     return HungryNet("none", 0, 0)

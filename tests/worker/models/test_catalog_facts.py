@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.campaign import cases
 from torchscale.catalog.models import MODELS, OptionValue
 from torchscale.worker.measure.flops import forward_flops
 from torchscale.worker.models.interface import Workload
@@ -21,7 +22,11 @@ def build(name: str, **options: OptionValue) -> Workload:
     return workload
 
 
-@pytest.mark.parametrize("name", MODELS)
+LARGE = {"t5-base", "t5-large", "gpt2-large", "gpt2-xl", "llama-8b", "encdec-220m", "encdec-2.9b", "decoder-large"}
+"""Seconds each, and built by the code of the smaller ones of their family."""
+
+
+@pytest.mark.parametrize("name", cases([name for name in MODELS if name not in LARGE], sorted(LARGE)))
 def test_parameters_and_flops(name: str) -> None:
     facts = MODELS[name]
     built: list[Workload] = []

@@ -28,46 +28,68 @@ STRATEGIES_ON_TWO: list[Any] = [
     "model",
     {"name": "hybrid", "tensor": 2},
 ]
-STRATEGIES_ON_FOUR: list[Any] = [
-    "ddp",
-    "zero1",
-    "fsdp",
-    {"name": "fsdp", "shard": 2},
-    "tensor",
-    {"name": "tensor", "degree": 2},
-    "sequence",
-    {"name": "sequence", "degree": 2},
-    "pipeline",
-    {"name": "pipeline", "degree": 2},
-    "model",
-    {"name": "hybrid", "shard": 2, "tensor": 2},
-    {"name": "hybrid", "shard": 2, "tensor": 2, "sequence": True},
-    {"name": "hybrid", "tensor": 2, "pipeline": 2},
-    {"name": "hybrid", "data": 2, "pipeline": 2},
-    {"name": "hybrid", "shard": 2, "pipeline": 2},
-]
+STRATEGIES_ON_FOUR: list[Any] = cases(
+    [
+        {"name": "fsdp", "shard": 2},
+        {"name": "tensor", "degree": 2},
+        {"name": "pipeline", "degree": 2},
+        {"name": "hybrid", "shard": 2, "tensor": 2, "sequence": True},
+        {"name": "hybrid", "tensor": 2, "pipeline": 2},
+        {"name": "hybrid", "data": 2, "pipeline": 2},
+        {"name": "hybrid", "shard": 2, "pipeline": 2},
+    ],
+    [
+        "ddp",
+        "zero1",
+        "fsdp",
+        "tensor",
+        "sequence",
+        {"name": "sequence", "degree": 2},
+        "pipeline",
+        "model",
+        {"name": "hybrid", "shard": 2, "tensor": 2},
+    ],
+)
 TWO_LAYERS = {"name": "tiny-decoder", "num_layers": 2, "seq_len": 16}
 SMALL_ENCDEC = {"name": "encdec", "d_model": 32, "nhead": 2, "dim_feedforward": 64, "vocab_size": 100, "seq_len": 6}
-VARIATIONS: list[tuple[Any, dict[str, Any]]] = [
-    *(
-        (strategy, {"training": training})
-        for strategy in ("ddp", "fsdp", "tensor", "pipeline", "zero1")
-        for training in (
-            {"activation_checkpointing": "full"},
-            {"activation_checkpointing": "selective"},
-            {"gradient_clipping": 0.1},
-            {"optimizer": "adamw", "fused": True, "learning_rate": 0.001},
-        )
-    ),
-    *((strategy, {"training": {"gradient_accumulation": 2}}) for strategy in ("ddp", "fsdp", "tensor", "zero1")),
-    *((strategy, {"training": {"precision": "bf16"}}) for strategy in ("ddp", "fsdp", "tensor", "pipeline")),
-    *((strategy, {"training": {"precision": "fp16"}}) for strategy in ("ddp", "fsdp")),
-    ("ddp", {"training": {"deterministic": True}}),
-    ("ddp", {"data": {"source": "synthetic-host", "workers": 1}}),
-    *((strategy, {"models": {"name": "tiny-llama", "sequence_length": 16}}) for strategy in ("fsdp", "tensor")),
-    *((strategy, {"models": SMALL_ENCDEC}) for strategy in ("ddp", "fsdp")),
-    ("fsdp", {"models": "tiny-vit"}),
-]
+FULL, SELECTIVE = {"activation_checkpointing": "full"}, {"activation_checkpointing": "selective"}
+CLIPPED, FUSED = {"gradient_clipping": 0.1}, {"optimizer": "adamw", "fused": True, "learning_rate": 0.001}
+ACCUMULATED, BF16, FP16 = {"gradient_accumulation": 2}, {"precision": "bf16"}, {"precision": "fp16"}
+LLAMA = {"models": {"name": "tiny-llama", "sequence_length": 16}}
+
+
+def settings(training: dict[str, Any], *strategies: str) -> list[tuple[str, dict[str, Any]]]:
+    return [(strategy, {"training": training}) for strategy in strategies]
+
+
+VARIATIONS: list[tuple[Any, dict[str, Any]]] = cases(
+    [
+        *settings(FULL, "fsdp", "pipeline"),
+        *settings(SELECTIVE, "ddp", "tensor"),
+        *settings(CLIPPED, "fsdp", "tensor", "pipeline", "zero1"),
+        *settings(FUSED, "zero1", "fsdp"),
+        *settings(ACCUMULATED, "ddp", "fsdp"),
+        *settings(BF16, "ddp", "fsdp"),
+        *settings(FP16, "fsdp"),
+        ("ddp", {"training": {"deterministic": True}, "data": {"source": "synthetic-host", "workers": 1}}),
+        ("tensor", LLAMA),
+        ("fsdp", {"models": SMALL_ENCDEC}),
+        ("fsdp", {"models": "tiny-vit"}),
+    ],
+    [
+        *settings(FULL, "ddp", "tensor", "zero1"),
+        *settings(SELECTIVE, "fsdp", "pipeline", "zero1"),
+        *settings(CLIPPED, "ddp"),
+        *settings(FUSED, "ddp", "tensor", "pipeline"),
+        *settings(ACCUMULATED, "tensor", "zero1"),
+        *settings(BF16, "tensor", "pipeline"),
+        *settings(FP16, "ddp"),
+        ("ddp", {"training": {"deterministic": True}}),
+        ("ddp", {"data": {"source": "synthetic-host", "workers": 1}}),
+        ("fsdp", LLAMA),
+        ("ddp", {"models": SMALL_ENCDEC}),
+    ],
+)
 LOOSER = {"bf16": 2e-3, "fp16": 2e-4}
 
 
@@ -83,7 +105,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 def test_every_strategy_trains_what_one_process_trains(
     tmp_path: Path, alone: list[float], world_size: int, strategies: list[Any]
 ) -> None:
-    assert {one if isinstance(one, str) else one["name"] for one in strategies} == set(STRATEGIES) - {"none"}
+    if world_size == 2:
+        assert {one if isinstance(one, str) else one["name"] for one in strategies} == set(STRATEGIES) - {"none"}
     wanted = [cell(world_size, strategy) for strategy in strategies]
     for one, found in zip(wanted, run_trainers(tmp_path, wanted), strict=True):
         assert found["losses"] == pytest.approx(alone, abs=TOLERANCE), one.id
@@ -120,8 +143,15 @@ def test_a_compiled_model_trains_the_same(tmp_path: Path) -> None:
     """Whole under DDP and split matrices, block by block elsewhere, also with recomputation."""
     small = {"models": {"name": "tiny-decoder", "num_layers": 2}, "model": {"compile": True}}
     recomputed = {"training": {"activation_checkpointing": "full"}}
-    wanted = [cell(2, "ddp", **small), cell(2, "tensor", **small), cell(2, "fsdp", **small, **recomputed)]
-    wanted += cases([], [cell(2, "fsdp", **small), cell(2, "pipeline", **small)])  # block by block, as the last one is
+    wanted = cases(
+        [cell(2, "ddp", **small)],
+        [
+            cell(2, "tensor", **small),
+            cell(2, "fsdp", **small, **recomputed),
+            cell(2, "fsdp", **small),
+            cell(2, "pipeline", **small),
+        ],
+    )
     plain = {key: value for key, value in small.items() if key != "model"}
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()

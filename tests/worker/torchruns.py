@@ -39,7 +39,7 @@ for number, content in enumerate(json.load(open(sys.argv[1]))):
             "changed": before != fingerprint(trainer.module),
             "signals": [name for name, there in {
                 "exposed_sync": samples[-1].exposed_sync is not None,
-                "own_compute": window is not None,
+                "unsynchronized_compute": window is not None,
                 "buckets": bool(trainer.bucket_bytes),
                 "bubble": samples[-1].bubble is not None,
             }.items() if there],

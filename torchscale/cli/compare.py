@@ -29,12 +29,12 @@ def compare(
             metavar="PRICE",
         ),
     ] = None,
-    threshold: Annotated[str, typer.Option("--threshold", help="A change up to this is none: 2% or 0.02.")] = "2%",
+    threshold: Annotated[str, typer.Option("--threshold", help="Smaller changes count as equal: 2% or 0.02.")] = "2%",
     fail_on: Annotated[
         FailOn,
         typer.Option(
             "--fail-on",
-            help="What gives exit code 1: a regression (or a cell that now fails); that or what is undecided; never.",
+            help="What gives exit code 1: a regression or a cell that now fails; also undecided cells; never.",
         ),
     ] = FailOn.REGRESSION,
     metrics: Annotated[
@@ -46,7 +46,7 @@ def compare(
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Compare across different devices, precisions or versions of torch.")
+        bool, typer.Option("--force", help="Compare although devices, precisions or versions of torch differ.")
     ] = False,
     formats: Annotated[
         list[CompareFormat] | None, typer.Option("--format", "-f", help="May be given several times. Default: terminal")
@@ -57,9 +57,10 @@ def compare(
     ] = None,
     baselines: Annotated[Path, typer.Option("--baselines", help="Where baselines are kept.")] = Path("baselines"),
 ) -> None:
-    """Compare results: cell by cell and overall, with intervals and a verdict that noise alone rarely gives.
+    """Compare results cell by cell and overall, with 95 % intervals. Fails on a regression that exceeds noise.
 
-    The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer the ratio is shown and nothing decided.
+    The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, ratios are shown
+    without a verdict.
 
     [bold]Examples[/bold]
 

@@ -22,7 +22,7 @@ class Signal(str, Enum):
 
     EXPOSED_SYNC = "exposed_sync"
     """Gradient sync that does not overlap with the backward pass."""
-    OWN_COMPUTE = "own_compute"
+    UNSYNCHRONIZED_COMPUTE = "unsynchronized_compute"
     """A rank's forward and backward pass without gradient sync."""
     BUCKETS = "buckets"
     """Sizes of the gradient buckets, and the time of their collectives without compute."""
@@ -83,7 +83,7 @@ class Ddp(StrategyBase):
         "none", description="Compress gradients for communication: fp16, bf16 or powersgd (lossy)."
     )
 
-    signals = frozenset({Signal.EXPOSED_SYNC, Signal.OWN_COMPUTE, Signal.BUCKETS})
+    signals = frozenset({Signal.EXPOSED_SYNC, Signal.UNSYNCHRONIZED_COMPUTE, Signal.BUCKETS})
 
 
 class Zero1(StrategyBase):
@@ -91,7 +91,7 @@ class Zero1(StrategyBase):
 
     name: Literal["zero1"] = "zero1"
 
-    signals = frozenset({Signal.OWN_COMPUTE})
+    signals = frozenset({Signal.UNSYNCHRONIZED_COMPUTE})
 
 
 class _Sharded(StrategyBase):

@@ -43,7 +43,7 @@ def compare_sources(
         sources: Results directories, ``record.json`` files, or baselines by file or name; at least two.
         prices: Of a device and hour, one for each source; none compares no costs.
         baselines: Where baselines are kept.
-        threshold: A change up to this share is none.
+        threshold: Changes up to this share count as equal.
         metrics: What decides; by default speed alone.
         force: Compare across different devices, precisions or versions of torch.
         observer: Shows that reading takes a while.

@@ -22,8 +22,8 @@ def method_section(summary: RunSummary) -> Section:
         f"±{format_percent(rule.target_half_width, 0)}, or a limit on steps or time is reached.",
         "Throughput is global samples ÷ wall time of the measured batches, so stalls are included.",
         "±95 % is the t-interval of the mean step over the batches of one launch, or over launches where there are "
-        "several. It treats batches as independent; at a lag-1 autocorrelation of 0.8 its true coverage is about 85 "
-        "%.",
+        "several. It treats batches as independent; at a lag-1 autocorrelation of 0.8 its true coverage is about "
+        "85 %.",
         "After the first step and after warm-up, the parameters of all ranks are compared bit by bit; if they "
         "differ, the cell is invalid.",
         "Step times come from CUDA events on GPUs and from the host clock on CPUs."

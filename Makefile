@@ -7,8 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
-# One more than there are cores: many tests wait for processes to start, or for one to hang.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+# Two more than there are cores: many tests wait for processes to start, or for one to hang.
+WORKERS ?= $(shell expr $$(nproc) + 2)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test fast fix lint types contracts unit unit-fast unit-quiet campaign clean
@@ -18,16 +18,16 @@ help:
 
 install: $(VENV)/.installed
 
+# System packages and Python's are fetched at the same time.
 $(VENV)/.installed: pyproject.toml constraints.txt
-	sh scripts/system-packages.sh report
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	sh scripts/system-packages.sh report & packages=$$!; \
+	$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet -c constraints.txt -e . && wait $$packages
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	sh scripts/system-packages.sh tests
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
-	@touch $@
+$(VENV)/.installed-dev: pyproject.toml constraints.txt
+	sh scripts/system-packages.sh tests & packages=$$!; \
+	$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' && wait $$packages
+	@touch $(VENV)/.installed $@
 
 demo: install
 	-$(BIN)/torchscale validate

@@ -55,6 +55,7 @@ def main() -> None:
     """Make all pictures."""
     run = Path(sys.argv[1]).resolve()
     PICTURES.mkdir(exist_ok=True)
+    photograph(run / "report.html")
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         (place / "matrix.yaml").write_text(MATRIX)
@@ -82,7 +83,6 @@ def main() -> None:
         )
         measure_pair(place)
         draw("compare", place, "compare", "results/before", "results/after")
-    photograph(run / "report.html")
 
 
 def measure_pair(directory: Path) -> None:

@@ -7,8 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
-# Two more than there are cores: many tests wait for processes to start, or for one to hang.
-WORKERS ?= $(shell expr $$(nproc) + 2)
+# One more than there are cores: many tests wait for processes to start, or for one to hang.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test fast fix lint types contracts unit unit-fast unit-quiet campaign clean

@@ -8,10 +8,12 @@ import pytest
 
 from tests.campaign import cases
 
-from .conftest import Program
+from .conftest import FAST, Program
 
 pytestmark = pytest.mark.integration
 
+SURE = {**FAST, "max_seconds": 60.0}
+"""At least its ten steps are measured, however slow the machine is, so that the fault in the twelfth pass strikes."""
 LEFT = ("incomplete", "rank 1 exited before the measurement was complete")
 FAULTS = {
     "raise": ("crashed", "rank 1: ValueError: the fault that was asked for"),
@@ -39,7 +41,9 @@ def test_a_fault_on_one_of_two_ranks(program: Program, isolation: str, kinds: li
     """One sweep over faults; the sound cell after them is measured all the same."""
     models = [{"name": "faulty:build", "fault": fault, "rank": 1} for fault in (*kinds, "none")]
     launch = {"stall_timeout_seconds": 25.0 if "hang" in kinds else 300.0, "isolation": isolation}
-    done = program.run("benchmark", program.config(models=models, gpu_counts=[2], launch=launch), "--json")
+    done = program.run(
+        "benchmark", program.config(models=models, gpu_counts=[2], launch=launch, benchmark=SURE), "--json"
+    )
     assert done.returncode == 1, done.stderr
     found = {cell["cell"]["model_options"]["fault"]: cell for cell in json.loads(done.stdout)["cells"]}
     assert len(found) == len(program.records()) == len(kinds) + 1
@@ -55,7 +59,7 @@ def test_a_fault_on_one_of_two_ranks(program: Program, isolation: str, kinds: li
 
 def test_a_single_rank_that_raises(program: Program) -> None:
     models = {"name": "faulty:build", "fault": "raise"}
-    done = program.run("benchmark", program.config(models=models, gpu_counts=[1]))
+    done = program.run("benchmark", program.config(models=models, gpu_counts=[1], benchmark=SURE))
     assert done.returncode == 1
     (record,) = program.records().values()
     assert record["state"] == "crashed"

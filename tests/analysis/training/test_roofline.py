@@ -54,19 +54,28 @@ def test_intensity_counts_samples_and_weights_and_the_width_of_elements() -> Non
 
 def test_the_lower_roof_bounds_the_passes() -> None:
     cell = cells(batch_sizes=[8], gpu_counts=[1])[0]
-    by_products = compute_figures(cell, FLOPS, times(), peak=None, hardware=ceilings(1e12, 1e12), hardware_count=1)
-    assert (by_products.bound, by_products.roof) == ("compute", 1e12)
-    assert by_products.headroom == pytest.approx(1e12 / (24e9 / 0.08))
+    by_products = compute_figures(cell, FLOPS, times(), peak=None, hardware=ceilings(6e11, 1e12), hardware_count=1)
+    assert (by_products.bound, by_products.roof) == ("compute", 6e11)
+    assert by_products.headroom == pytest.approx(6e11 / (24e9 / 0.08))
     by_memory = compute_figures(cell, FLOPS, times(), peak=None, hardware=ceilings(1e12, 1e10), hardware_count=1)
     assert by_memory.bound == "memory"
     assert by_memory.roof == pytest.approx(24e10)
+
+
+def test_far_below_both_ceilings_neither_bounds_the_passes() -> None:
+    cell = cells(batch_sizes=[8], gpu_counts=[1])[0]
+    found = compute_figures(cell, FLOPS, times(), peak=None, hardware=ceilings(1e12, 1e12), hardware_count=1)
+    assert found.headroom == pytest.approx(1e12 / (24e9 / 0.08))
+    assert found.bound == "overhead"
 
 
 def test_what_most_of_the_step_goes_to_decides() -> None:
     cell = cells(batch_sizes=[8], gpu_counts=[2])[0]
 
     def bound(**changes: Any) -> str | None:
-        return compute_figures(cell, FLOPS, times(**changes), peak=None, hardware=ceilings(), hardware_count=2).bound
+        return compute_figures(
+            cell, FLOPS, times(**changes), peak=None, hardware=ceilings(5e11), hardware_count=2
+        ).bound
 
     assert bound(sync=0.2) == "communication"
     assert bound(data_wait=0.3) == "input"

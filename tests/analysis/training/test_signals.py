@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.factories import cells, launch_record, rank_record, summarize_cell, training_result
-from torchscale.analysis.training.decomposition import decompose, launch_parts
+from torchscale.analysis.training.decomposition import decompose, step_parts
 from torchscale.analysis.training.signals import digest_signals, launch_signals
 from torchscale.schema.launch.signals import LinkSample, RankSignals
 from torchscale.schema.launch.steps import StepSample
@@ -119,7 +119,9 @@ def test_the_parts_add_up_to_the_measured_step(scaling: str) -> None:
     base_cell, cell = cells(gpu_counts=[1, 2], scaling=scaling)
     _, one = record([0.0])
     _, two = record([0.0, 0.01])
-    base_parts, parts = launch_parts([training_result(one)]), launch_parts([training_result(two)])
+    base_signals, signals = launch_signals(training_result(one)), launch_signals(training_result(two))
+    assert base_signals is not None and signals is not None
+    base_parts, parts = step_parts(base_signals), step_parts(signals)
     assert base_parts is not None and parts is not None
     lost = decompose(cell, parts, base_cell, base_parts)
     share = 1.0 if scaling == "weak" else 0.5
@@ -134,5 +136,4 @@ def test_the_parts_add_up_to_the_measured_step(scaling: str) -> None:
 def test_records_of_older_versions_have_no_parts() -> None:
     cell = cells(gpu_counts=2)[0]
     result = training_result(launch_record(cell))
-    assert launch_parts([result]) is None
     assert launch_signals(result) is None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
 from torchscale.schema.run.experiment_file import ExperimentFile, Session
-from torchscale.schema.run.result_set import LaunchFigures
+from torchscale.schema.run.result_set import LaunchFigures, ResultCell
 
 DEVICE = "GPU "
 """What the names of devices begin with, before their index."""
@@ -16,6 +18,13 @@ _VARIABLE = "variable "
 _NAMES_OF_A_JOB = (f"{_VARIABLE}SLURM_", f"{_VARIABLE}MASTER_")
 """Other at every start, and no condition of a measurement."""
 _ABSENT = "absent"
+CONDITIONS = (Flag.CONTENDED, Flag.THROTTLED)
+"""Flags that say what the machine did to a launch, rather than how precise it is."""
+_SHARE_GAP = 1 / 3
+"""Of the launches of a side. One launch in three is what chance gives on a shared machine, and its deviation widens the
+interval; a larger gap between the sides shifts a side as a whole."""
+_TOLERANCE = 1e-9
+"""Thirds are not exact in binary."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +45,7 @@ class MeasuredSession:
 def measured_sessions(experiment: ExperimentFile, launches: Iterable[LaunchFigures]) -> tuple[MeasuredSession, ...]:
     """Those in which ``launches`` were measured, oldest first; the folder's first one where there are none."""
     sessions = experiment.sessions
-    # A launch belongs to the last session that had begun by then; times are ISO 8601 in UTC, and sort as texts.
-    begun = [session.started_at for session in sessions]
-    counts = Counter(max(0, bisect_right(begun, launch.started_at) - 1) for launch in launches) or Counter({0: 0})
+    counts = Counter(session_numbers(sessions, launches)) or Counter({0: 0})
     measured: list[MeasuredSession] = []
     before: Mapping[str, str] | None = None
     for place, count in sorted(counts.items()):
@@ -46,6 +53,41 @@ def measured_sessions(experiment: ExperimentFile, launches: Iterable[LaunchFigur
         measured.append(MeasuredSession(sessions[place], count, _changed(before or facts, facts)))
         before = facts
     return tuple(measured)
+
+
+def session_numbers(sessions: Sequence[Session], launches: Iterable[LaunchFigures]) -> list[int]:
+    """The session of each launch, as its place in ``sessions`` (oldest first): the last that had begun by then; 0 for a
+    launch before all of them, or where none is known."""
+    begun = [session.started_at for session in sessions]  # ISO 8601 in UTC: sorts as text
+    return [max(0, bisect_right(begun, launch.started_at) - 1) for launch in launches]
+
+
+def unequal_conditions(before: ResultCell, after: ResultCell) -> tuple[str, ...]:
+    """Which of ``CONDITIONS`` one side was measured under and the other not, or much less: in more than a third of the
+    launches, or contended sides to another degree. A difference between such sides need not come of what was
+    changed."""
+    unequal = []
+    for flag in CONDITIONS:
+        shares = [_flagged_share(side, flag) for side in (before, after)]
+        by_degree = flag is Flag.CONTENDED and any(shares) and _unequal_load(before, after)
+        if abs(shares[0] - shares[1]) > _SHARE_GAP + _TOLERANCE or by_degree:
+            unequal.append(flag.value)
+    return tuple(unequal)
+
+
+def _unequal_load(before: ResultCell, after: ResultCell) -> bool:
+    """Whether other processes took more of the cores on one side, by as much as makes a launch contended."""
+    loads = [[launch.other_processes for launch in side.launches] for side in (before, after)]
+    known = [[load for load in side if load is not None] for side in loads]
+    return all(known) and abs(statistics.fmean(known[0]) - statistics.fmean(known[1])) > OTHER_PROCESSES_LIMIT
+
+
+def _flagged_share(cell: ResultCell, flag: Flag) -> float:
+    """Of its launches; all or none by the cell's flags where those of launches were not kept."""
+    kept = [launch.flags for launch in cell.launches if launch.flags is not None]
+    if len(kept) < len(cell.launches) or not kept:
+        return float(flag.value in cell.flags)
+    return sum(flag.value in flags for flags in kept) / len(kept)
 
 
 def unlike_before(sessions: Sequence[Session]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Which cells of two result sets are the same workload, and in what else the two sets differ."""
+"""Which cells of two result sets are compared, and in what else the two sets differ."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.comparison.conditions import DEVICE, over_sessions, session_facts
-from torchscale.schema.cells.kinds import AnyCell, as_kind
+from torchscale.config.choices import MatchKey
+from torchscale.config.strategy import strategy_label
+from torchscale.errors import UsageError
+from torchscale.schema.cells.kinds import AnyCell, as_kind, training_workload
 from torchscale.schema.cells.memory import MemoryCell
 from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
 
 Match = tuple[ResultCell | None, ResultCell | None]
-"""A cell of the reference and the same one of the other side."""
+"""A cell of the reference, and the one of the other side that it is compared with."""
+_Key = tuple[str, ...]
 _HOW_MEASURED = {"measurement", "device", "seed"}
 """Fields that say how a cell is measured, not which workload it is; differences in them are listed."""
 _DECIDING = ("device", "torch")
-"""Conditions that change every figure, so that a comparison over them needs ``--force``."""
+"""Conditions that change every figure, so that a comparison over them must be asked for."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +36,97 @@ class Difference:
 
 
 def match_cells(
-    reference: ResultSet, other: ResultSet, *, ignore_precision: bool = False
+    reference: ResultSet, other: ResultSet, *, ignore_precision: bool = False, keys: Sequence[MatchKey] = ()
 ) -> tuple[list[Match], tuple[str, ...]]:
     """Cells of both sides in the reference's order, then what only the other has; and remarks on what did not match.
 
-    A cell matches by its id, else by its workload where one cell of each side has it.
+    A cell matches by its id, else by its workload where one cell of each side has it. With ``keys``, training and
+    memory cells match by these alone, whatever else differs.
+
+    Raises:
+        UsageError: ``keys`` do not tell cells of a side apart.
     """
-    theirs = {cell.cell.id: cell for cell in other.cells}
-    pairs = {cell.cell.id: theirs[cell.cell.id] for cell in reference.cells if cell.cell.id in theirs}
+    pairs, notes = (
+        _match_by_keys(reference, other, keys)
+        if keys
+        else _match_by_workload(reference.cells, other.cells, ignore_precision)
+    )
+    taken = {cell.cell.id for cell in pairs.values()}
+    matches: list[Match] = [(cell, pairs.get(cell.cell.id)) for cell in reference.cells]
+    return [*matches, *((None, cell) for cell in other.cells if cell.cell.id not in taken)], tuple(notes)
+
+
+def _match_by_keys(
+    reference: ResultSet, other: ResultSet, keys: Sequence[MatchKey]
+) -> tuple[dict[str, ResultCell], list[str]]:
+    """Cells that have no such keys match by their workload."""
+    sides = [_by_keys(side.cells, keys) for side in (reference, other)]
+    pairs = {}
+    for key in [key for key in sides[0] if key in sides[1]]:
+        for side, cells in zip((reference, other), (sides[0][key], sides[1][key]), strict=True):
+            if len(cells) > 1:
+                raise _ambiguous(side.name, cells, keys)
+        pairs[sides[0][key][0].cell.id] = sides[1][key][0]
+    without = [[cell for cell in side.cells if training_workload(cell.cell) is None] for side in (reference, other)]
+    machine_pairs, notes = _match_by_workload(without[0], without[1], ignore_precision=False)
+    return pairs | machine_pairs, notes
+
+
+def _by_keys(cells: Sequence[ResultCell], keys: Sequence[MatchKey]) -> dict[_Key, list[ResultCell]]:
+    """Training and memory cells by what must be equal; a skipped one gives way to others of the same key."""
+    by_keys: dict[_Key, list[ResultCell]] = {}
+    for cell in cells:
+        if training_workload(cell.cell) is not None:
+            values = named_values(cell.cell)
+            by_keys.setdefault((cell.cell.kind, *(values[key.value] for key in keys)), []).append(cell)
+    return {
+        key: [cell for cell in members if cell.state is not State.SKIPPED] or members[:1]
+        for key, members in by_keys.items()
+    }
+
+
+def _ambiguous(side: str, cells: Sequence[ResultCell], keys: Sequence[MatchKey]) -> UsageError:
+    values = [named_values(cell.cell) for cell in cells]
+    shared = ", ".join(f"{key.value} {values[0][key.value]}" for key in keys)
+    further = [key.value for key in MatchKey if key not in keys and len({one[key.value] for one in values}) > 1]
+    return UsageError(
+        f"--match {','.join(key.value for key in keys)}: {len(cells)} cells of {side} are {shared}; expected one",
+        hint=f"add what tells them apart: {', '.join(further)}" if further else "compare them without --match",
+    )
+
+
+def named_values(cell: AnyCell) -> dict[str, str]:
+    """What of a cell ``--match`` can name, then its other settings; of a cell that trains nothing its devices alone."""
+    trained = training_workload(cell)
+    if trained is None:
+        return {MatchKey.DEVICES.value: str(cell.world_size)}
+    options = ", ".join(f"{name}={value}" for name, value in trained.model_options.items())
+    values = {
+        MatchKey.MODEL: f"{trained.model} ({options})" if options else trained.model,
+        MatchKey.BATCH: str(trained.per_device_batch_size),
+        MatchKey.GLOBAL_BATCH: str(trained.global_batch_size),
+        MatchKey.DEVICES: str(trained.world_size),
+        MatchKey.PRECISION: trained.precision,
+        MatchKey.STRATEGY: strategy_label(trained.strategy),
+        MatchKey.SCALING: trained.scaling,
+        MatchKey.OPTIMIZER: trained.optimizer,
+        MatchKey.DATA: trained.data_source,
+    }
+    own = {trained.optimizer, trained.data_source}
+    settings = ", ".join(setting for setting in trained.settings if setting not in own)
+    return {**{key.value: value for key, value in values.items()}, "settings": settings or "default"}
+
+
+def _match_by_workload(
+    reference: Sequence[ResultCell], other: Sequence[ResultCell], ignore_precision: bool
+) -> tuple[dict[str, ResultCell], list[str]]:
+    theirs = {cell.cell.id: cell for cell in other}
+    pairs = {cell.cell.id: theirs[cell.cell.id] for cell in reference if cell.cell.id in theirs}
     notes = []
     for precision_counts in (True, False):
         taken = {cell.cell.id for cell in pairs.values()}
-        ours_left = _by_workload([cell for cell in reference.cells if cell.cell.id not in pairs], precision_counts)
-        theirs_left = _by_workload([cell for cell in other.cells if cell.cell.id not in taken], precision_counts)
+        ours_left = _by_workload([cell for cell in reference if cell.cell.id not in pairs], precision_counts)
+        theirs_left = _by_workload([cell for cell in other if cell.cell.id not in taken], precision_counts)
         unambiguous = [key for key, ours in ours_left.items() if len(ours) == 1 == len(theirs_left.get(key, ()))]
         if precision_counts or ignore_precision:
             pairs.update({ours_left[key][0].cell.id: theirs_left[key][0] for key in unambiguous})
@@ -53,9 +135,7 @@ def match_cells(
                 f"{len(unambiguous)} of the cells without a counterpart differ in precision alone "
                 "(--force compares them)"
             )
-    taken = {cell.cell.id for cell in pairs.values()}
-    matches: list[Match] = [(cell, pairs.get(cell.cell.id)) for cell in reference.cells]
-    return [*matches, *((None, cell) for cell in other.cells if cell.cell.id not in taken)], tuple(notes)
+    return pairs, notes
 
 
 def _by_workload(cells: Sequence[ResultCell], precision_counts: bool) -> dict[str, list[ResultCell]]:
@@ -73,6 +153,29 @@ def _workload(cell: AnyCell, precision_counts: bool) -> str:
     else:
         content = cell.model_dump(mode="json", exclude=without)
     return json.dumps(content, sort_keys=True)
+
+
+def cell_differences(sides: Sequence[Sequence[Match]]) -> list[Difference]:
+    """What differs between cells that are compared with each other: for each side against the reference, the matches.
+    Values are those of all cells of a side."""
+    matched = [
+        [(named_values(before.cell), named_values(after.cell)) for before, after in matches if before and after]
+        for matches in sides
+    ]
+    names = dict.fromkeys(name for pairs in matched for ours, theirs in pairs for name in (*ours, *theirs))
+    unequal = [
+        name for name in names if any(ours.get(name) != theirs.get(name) for pairs in matched for ours, theirs in pairs)
+    ]
+    return [
+        Difference(
+            f"{name.replace('_', ' ')} of cells",
+            (
+                _in_order(ours.get(name, "") for pairs in matched for ours, _ in pairs),
+                *(_in_order(theirs.get(name, "") for _, theirs in pairs) for pairs in matched),
+            ),
+        )
+        for name in unequal
+    ]
 
 
 def differences(sets: Sequence[ResultSet]) -> list[Difference]:
@@ -131,6 +234,10 @@ def _flat(content: Mapping[str, object], prefix: str = "") -> dict[str, str]:
         else:
             flat[prefix + key] = value if isinstance(value, str) else json.dumps(value)
     return flat
+
+
+def _in_order(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(value for value in values if value))
 
 
 def _listed(names: Iterable[str]) -> str:

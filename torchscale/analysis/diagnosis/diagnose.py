@@ -29,6 +29,8 @@ def diagnose(signals: Signals) -> Diagnosis:
     findings: list[Finding] = []
     abstentions: list[Abstention] = []
     for rule in _RULES:
+        if rule.of_several_ranks and len(signals.ranks) == 1:
+            continue
         missing = [need.value for need in rule.needs if need.read(signals) is None]
         if missing:
             abstentions.append(_abstention(rule.kind, f"not measured: {', '.join(missing)}"))
@@ -50,15 +52,29 @@ def _abstention(kind: FindingKind, reason: str) -> Abstention:
 
 _RULES = (
     DiagnosisRule(FindingKind.INPUT_PIPELINE, (SignalName.DATA_WAIT,), input_pipeline),
-    DiagnosisRule(FindingKind.STRAGGLER, (SignalName.COMPUTE, SignalName.WAIT, SignalName.BLAME), straggler),
-    DiagnosisRule(FindingKind.PAUSES, (SignalName.PAUSES,), pauses),
-    DiagnosisRule(FindingKind.LOAD_IMBALANCE, (SignalName.WAIT, SignalName.BLAME), load_imbalance),
     DiagnosisRule(
-        FindingKind.SMALL_BUCKETS, (SignalName.BUCKET_BYTES, SignalName.PROBE, SignalName.TRANSFER), small_buckets
+        FindingKind.STRAGGLER, (SignalName.COMPUTE, SignalName.WAIT, SignalName.BLAME), straggler, of_several_ranks=True
     ),
-    DiagnosisRule(FindingKind.SLOW_LINK, (SignalName.PROBE, SignalName.LINK_RATE, SignalName.TRANSFER), slow_link),
-    DiagnosisRule(FindingKind.EXPOSED_COMMUNICATION, (SignalName.TRANSFER,), exposed_communication),
-    DiagnosisRule(FindingKind.SYNC_VARIANCE, (SignalName.EXPOSED_QUANTILES,), sync_variance),
+    DiagnosisRule(FindingKind.PAUSES, (SignalName.PAUSES,), pauses),
+    DiagnosisRule(
+        FindingKind.LOAD_IMBALANCE, (SignalName.WAIT, SignalName.BLAME), load_imbalance, of_several_ranks=True
+    ),
+    DiagnosisRule(
+        FindingKind.SMALL_BUCKETS,
+        (SignalName.BUCKET_BYTES, SignalName.PROBE, SignalName.TRANSFER),
+        small_buckets,
+        of_several_ranks=True,
+    ),
+    DiagnosisRule(
+        FindingKind.SLOW_LINK,
+        (SignalName.PROBE, SignalName.LINK_RATE, SignalName.TRANSFER),
+        slow_link,
+        of_several_ranks=True,
+    ),
+    DiagnosisRule(
+        FindingKind.EXPOSED_COMMUNICATION, (SignalName.TRANSFER,), exposed_communication, of_several_ranks=True
+    ),
+    DiagnosisRule(FindingKind.SYNC_VARIANCE, (SignalName.EXPOSED_QUANTILES,), sync_variance, of_several_ranks=True),
     DiagnosisRule(FindingKind.HOST_BOUND, (SignalName.HOST_BOUND,), host_bound),
     DiagnosisRule(FindingKind.HOST_SYNC, (SignalName.READBACKS, SignalName.READBACK_WAIT), host_sync),
     DiagnosisRule(FindingKind.PAGEABLE_COPIES, (SignalName.PAGEABLE,), pageable_copies),

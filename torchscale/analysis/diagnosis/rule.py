@@ -23,17 +23,19 @@ Judgement = Finding | str | None
 
 @dataclass(frozen=True)
 class DiagnosisRule:
-    """One rule: what it finds, the signals it needs, how it judges given the findings of the rules before it."""
+    """One rule: what it finds, the signals it needs, how it judges given the findings of the rules before it.
+
+    ``of_several_ranks``: whether it is about ranks that wait for one another, and does not apply to a single one.
+    """
 
     kind: FindingKind
     needs: tuple[SignalName, ...]
     judge: Callable[[Signals, tuple[Finding, ...]], Judgement]
+    of_several_ranks: bool = False
 
 
 def cannot_name(signals: Signals) -> str | None:
     """Why no rank may be blamed, or ``None``."""
-    if len(signals.ranks) < 2:
-        return "one rank alone"
     if signals.staged:
         return "ranks communicate by sends and receives, as stages of a pipeline do: they hold different work"
     if not signals.trusted:

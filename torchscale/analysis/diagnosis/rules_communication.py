@@ -7,7 +7,7 @@ import numpy as np
 from torchscale.analysis.diagnosis.rule import COST_FLOOR, Judgement, percent
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
-from torchscale.util.units import format_bytes, format_percent, format_seconds
+from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 EXPOSED_FLOOR = 0.05
 """Share of the step. Chosen above :data:`COST_FLOOR`, since some exposed communication remains in every run: the last
@@ -39,7 +39,7 @@ def small_buckets(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         return None
     if probe.as_bucketed_seconds < BUCKET_GAIN * probe.merged_seconds:
         return None
-    cost = min(gain, float(transfer.mean()))
+    cost = min(gain, float(signals.mean(transfer)))
     if cost < COST_FLOOR * signals.step_seconds:
         return None
     return Finding(
@@ -52,7 +52,7 @@ def small_buckets(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         f"{format_seconds(probe.as_bucketed_seconds)}",
         evidence=(
             f"both timed with nothing else running, {format_bytes(probe.payload_bytes)} of gradients",
-            f"exposed synchronization in training: {format_seconds(float(transfer.mean()))} a step",
+            f"exposed synchronization in training: {format_seconds(float(signals.mean(transfer)))} a step",
         ),
         advice="raise bucket_cap_mb of DistributedDataParallel (its default is 25)",
     )
@@ -65,7 +65,7 @@ def slow_link(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     assert probe is not None and rated is not None and transfer is not None  # noqa: S101 - in `needs`
     ranks = len(signals.ranks)
     reached = probe.payload_bytes * 2 * (ranks - 1) / ranks / probe.merged_seconds
-    cost = float(transfer.mean())
+    cost = float(signals.mean(transfer))
     if reached >= SLOW_LINK_SHARE * rated or cost < EXPOSED_FLOOR * signals.step_seconds:
         return None
     gain = cost * (1 - reached / rated)
@@ -74,8 +74,8 @@ def slow_link(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_percent=percent(gain, signals),
         cost_seconds=gain,
         confidence=Confidence.HIGH if reached < VERY_SLOW_LINK_SHARE * rated else Confidence.MEDIUM,
-        summary=f"all-reduce reaches {format_bytes(reached)}/s bus bandwidth; the link is rated at "
-        f"{format_bytes(rated)}/s",
+        summary=f"all-reduce reaches {format_byte_rate(reached)} bus bandwidth; the link is rated at "
+        f"{format_byte_rate(rated)}",
         evidence=(
             f"{format_bytes(probe.payload_bytes)} of gradients take {format_seconds(probe.merged_seconds)} with "
             "nothing else running",
@@ -90,7 +90,7 @@ def exposed_communication(signals: Signals, findings: tuple[Finding, ...]) -> Ju
     """Communication that no compute hides, beyond what small buckets or a slow link explain."""
     transfer = signals.transfer
     assert transfer is not None  # noqa: S101 - in `needs`
-    cost = float(transfer.mean())
+    cost = float(signals.mean(transfer))
     causes = (FindingKind.SMALL_BUCKETS, FindingKind.SLOW_LINK)
     cost -= sum(finding.cost_seconds for finding in findings if finding.kind in causes)
     if cost < EXPOSED_FLOOR * signals.step_seconds:
@@ -142,4 +142,4 @@ def _mean_exposed(signals: Signals) -> float:
     wait, transfer = signals.wait, signals.transfer
     if wait is None or transfer is None:
         return 0.0
-    return float(wait.mean() + transfer.mean())
+    return float(signals.mean(wait).mean() + signals.mean(transfer))

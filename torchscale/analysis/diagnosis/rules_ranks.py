@@ -17,7 +17,7 @@ from torchscale.analysis.diagnosis.rule import (
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals, SignalSeries
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
-from torchscale.util.units import format_percent, format_seconds
+from torchscale.util.units import format_change, format_percent, format_seconds
 
 COMPUTE_EXCESS = 0.03
 """How much slower than the others' median a straggler computes (docs/diagnosis.md). On real gloo ranks with 2, 5 or
@@ -63,7 +63,7 @@ def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
     del findings
     data = signals.data_wait
     assert data is not None  # noqa: S101 - in `needs`
-    means = data.mean(axis=1)
+    means = signals.mean(data)
     advice = "give the loader more workers, prefetch and pin; keep decoding and augmentation off the training process"
     everyone = float(means.min())
     row = int(means.argmax())
@@ -108,14 +108,14 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         return refusal
     if compute.shape[1] < MIN_SAMPLES:
         return "too few samples of each rank's compute time"
-    means = compute.mean(axis=1)
-    row, fastest = int(np.argmax(means)), float(compute.min(axis=0).mean())
+    means = signals.mean(compute)
+    row, fastest = int(np.argmax(means)), float(signals.mean(compute.min(axis=0)))
     if means[row] - fastest < COMPUTE_EXCESS * fastest:  # then it is even less above the median of the others
         return None
     others = median_of_others(compute, row)
     excess, typical = compute[row] - others, float(np.mean(others))
     mean, half = mean_interval(excess.tolist())
-    caused = float(blame[row] * wait.mean(axis=1).sum() / (len(compute) - 1))
+    caused = float(blame[row] * signals.mean(wait).sum() / (len(compute) - 1))
     late_data = sum(item.cost_seconds for item in findings if item.rank == signals.ranks[row])
     steady = mean - _paused(signals, row)  # a pause is a cause of its own
     cost = min(steady, caused)
@@ -135,7 +135,7 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         summary=f"rank {rank} arrives {format_seconds(mean)} late at the collective ({share} of waits); "
         f"its compute takes {format_percent(mean / typical, 0)} longer than the others'",
         evidence=(
-            f"compute time {format_seconds(float(compute[row].mean()))} a step against {format_seconds(typical)} "
+            f"compute time {format_seconds(float(means[row]))} a step against {format_seconds(typical)} "
             f"(median of the others): {format_seconds(mean)} ± {format_seconds(half or 0.0)} more, "
             f"over {signals.steps} steps",
             *_unsynchronized_evidence(signals, row),
@@ -194,7 +194,7 @@ def _unsynchronized_evidence(signals: Signals, row: int) -> list[str]:
     excess = unsynchronized.mine / unsynchronized.others - 1
     return [
         f"{_APART[signals.origin]} {format_seconds(unsynchronized.mine)} against "
-        f"{format_seconds(unsynchronized.others)} a step ({'+' if excess > 0 else '−'}{format_percent(abs(excess))})"
+        f"{format_seconds(unsynchronized.others)} a step ({format_change(excess)})"
     ]
 
 
@@ -246,7 +246,7 @@ def load_imbalance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
     if (refusal := cannot_name(signals)) is not None:
         return refusal
     named = [signals.ranks.index(finding.rank) for finding in findings if finding.rank is not None]
-    left = float(wait.mean()) * float(1 - blame[named].sum())  # the slowest of a step minus the mean
+    left = float(signals.mean(wait).mean()) * float(1 - blame[named].sum())  # the slowest of a step minus the mean
     if any(finding.kind is FindingKind.PAUSES for finding in findings):
         left -= sum(finding.cost_seconds for finding in findings if finding.kind is FindingKind.PAUSES)
     top = int(blame.argmax())
@@ -265,8 +265,8 @@ def load_imbalance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
                 for rank, share in zip(signals.ranks, blame, strict=True)
             ),
         ),
-        advice="make the work of a step equal: bucket sequences by length, balance experts and shards, "
-        "pad to a fixed shape; on a shared machine, look for other processes",
+        advice="look for what makes ranks late in turn: other processes on their cores, clocks, or samples that differ "
+        "in size (give every rank the same amount of work in a step)",
     )
 
 

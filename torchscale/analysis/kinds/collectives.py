@@ -6,7 +6,7 @@ from torchscale.analysis.machine.collectives import collective_figures, rank_zer
 from torchscale.analysis.machine.link_verdict import LinkTopology, judge_link
 from torchscale.analysis.summary.facts import cell_facts
 from torchscale.analysis.summary.machine import CollectivesSummary
-from torchscale.analysis.summary.outcome import cell_outcome
+from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, CollectivesResult, NcclLog
 from torchscale.schema.cells.kinds import as_kind
@@ -19,7 +19,7 @@ from torchscale.schema.state import State
 def summarize(cell_run: CellRun, cell: CollectivesCell, repeats: int | None, run: Run | None) -> CollectivesSummary:
     """Curves and a verdict on the link. The launch that logs NCCL's choices, and what the config declares of the link,
     are looked for in ``run``; without it there is no verdict."""
-    results = [payload(record, CollectivesResult) for record in cell_run.launches]
+    results = [payload(record, CollectivesResult) for record in completed_launches(cell_run)]
     state, reason = cell_outcome(cell_run, None)
     facts = cell_facts(cell_run, state, lambda record: _launch_values(cell, record))
     rank = rank_zero(results)

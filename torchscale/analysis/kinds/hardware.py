@@ -7,7 +7,7 @@ import statistics
 from torchscale.analysis.machine.hardware import hardware_figures
 from torchscale.analysis.summary.facts import cell_facts
 from torchscale.analysis.summary.machine import HardwareSummary
-from torchscale.analysis.summary.outcome import cell_outcome
+from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.hardware import HardwareCell, HardwareResult
 from torchscale.schema.launch.record import LaunchRecord, payload
@@ -18,7 +18,7 @@ from torchscale.schema.state import State
 
 def summarize(cell_run: CellRun, cell: HardwareCell, repeats: int | None, run: Run | None) -> HardwareSummary:
     """Peak rates where every launch is ``ok``."""
-    results = [payload(record, HardwareResult) for record in cell_run.launches]
+    results = [payload(record, HardwareResult) for record in completed_launches(cell_run)]
     state, reason = cell_outcome(cell_run, None)
     figures = hardware_figures(results) if state is State.OK else None
     facts = cell_facts(cell_run, state, _launch_values)

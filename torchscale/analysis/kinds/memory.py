@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchscale.analysis.summary.facts import cell_facts
 from torchscale.analysis.summary.machine import MemorySummary
-from torchscale.analysis.summary.outcome import cell_outcome
+from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.launch.record import LaunchRecord, payload
@@ -15,7 +15,7 @@ from torchscale.schema.state import State
 
 def summarize(cell_run: CellRun, cell: MemoryCell, repeats: int | None, run: Run | None) -> MemorySummary:
     """The first launch's ranks where every launch is ``ok``."""
-    launches = cell_run.launches
+    launches = completed_launches(cell_run)
     state, reason = cell_outcome(cell_run, None)
     ranks = payload(launches[0], MemoryResult).ranks if state is State.OK else ()
     return MemorySummary(cell, state, reason, len(launches), ranks, cell_facts(cell_run, state, _launch_values))

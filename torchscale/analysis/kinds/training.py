@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from torchscale.analysis.summary.facts import cell_facts
-from torchscale.analysis.summary.outcome import cell_outcome
-from torchscale.analysis.training.flags import launch_flags
-from torchscale.analysis.training.summary import TrainingSummary, diagnose_launches, training_figures
+from torchscale.analysis.diagnosis.signals import Signals
+from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
+from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
+from torchscale.analysis.training.flags import Flag, launch_flags, other_processes_share
+from torchscale.analysis.training.pooling import pool_signals
+from torchscale.analysis.training.signals import launch_signals
+from torchscale.analysis.training.summary import TrainingSummary, diagnose_cell, step_seconds, training_figures
 from torchscale.analysis.training.telemetry import joules
 from torchscale.analysis.training.throughput import samples_per_second
 from torchscale.config.choices import Metric
@@ -22,30 +26,43 @@ from torchscale.schema.state import State
 def summarize(
     cell_run: CellRun, cell: TrainingCell, repeats: int | None = None, run: Run | None = None
 ) -> TrainingSummary:
-    """The cell's state, and its figures if every launch is ``ok`` and, where given, all ``repeats`` are there.
+    """The cell's state, and the figures of its launches where all that are complete are ``ok``.
 
     Efficiency, decomposition and the roofline need other cells of the run:
     :func:`~torchscale.analysis.summary.run.assemble` adds them.
     """
-    launches = cell_run.launches
+    launches = completed_launches(cell_run)
     results = [payload(record, TrainingResult) for record in launches]
     state, reason = cell_outcome(cell_run, repeats)
-    if state is State.OK and any(len(result.ranks) != cell.world_size or result.steps is None for result in results):
+    if state.has_figures and any(len(result.ranks) != cell.world_size or result.steps is None for result in results):
         state, reason = State.INCOMPLETE, "a record lacks the steps of some ranks"
     summary = TrainingSummary(
         cell,
         state,
         reason,
         len(launches),
-        facts=cell_facts(cell_run, state, _launch_values),
+        facts=cell_facts(cell_run, state, _launch_values, lambda record: _conditions(record, cell)),
         counted=next((rank.flops for result in results for rank in result.ranks if rank.flops is not None), None),
         profile=cell_run.profile,
+        planned_launches=repeats,
     )
-    if state is not State.OK:
+    if not state.has_figures:
         return summary
-    flags = sorted({flag for record in launches for flag in launch_flags(record, cell.measurement)})
-    figures, diagnosis = training_figures(cell, launches), diagnose_launches(cell, results)
-    return replace(summary, figures=figures, flags=tuple(flags), diagnosis=diagnosis)
+    flags = sorted({Flag(name) for launch in summary.facts.launches for name in launch.flags or ()})
+    by_launch = [launch_signals(result) for result in results]
+    pooled = _pooled(by_launch, step_seconds(results))
+    return replace(
+        summary,
+        figures=training_figures(cell, launches, pooled),
+        flags=tuple(flags),
+        diagnosis=diagnose_cell(cell, by_launch, pooled, results[0].ranks),
+    )
+
+
+def _pooled(by_launch: Sequence[Signals | None], step: float) -> Signals | None:
+    """Signals of all launches together; ``None`` where a launch left none."""
+    known = [signals for signals in by_launch if signals is not None]
+    return pool_signals(known, step) if known and len(known) == len(by_launch) else None
 
 
 def without_figures(cell_run: CellRun, cell: TrainingCell, reason: str) -> TrainingSummary:
@@ -61,6 +78,12 @@ def numbers(summary: TrainingSummary) -> tuple[object, ...]:
 def flag_names(summary: TrainingSummary) -> tuple[str, ...]:
     """Warnings about the measurement, such as ``noisy``."""
     return tuple(flag.value for flag in summary.flags)
+
+
+def _conditions(record: LaunchRecord, cell: TrainingCell) -> LaunchConditions:
+    flags = sorted(flag.value for flag in launch_flags(record, cell.measurement))
+    share = other_processes_share(payload(record, TrainingResult).ranks)
+    return LaunchConditions(tuple(flags), None if share is None else min(1.0, max(0.0, share)))
 
 
 def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:

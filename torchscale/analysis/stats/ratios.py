@@ -16,12 +16,21 @@ _LARGEST_LOG = 700.0
 
 @dataclass(frozen=True)
 class LogRatio:
-    """The logarithm of a ratio with its uncertainty. ``error`` is its standard error, ``degrees`` are of freedom;
-    both are ``None`` where a side has fewer than two values."""
+    """The logarithm of a ratio with its uncertainty.
+
+    Attributes:
+        log: The logarithm.
+        error, degrees: Standard error from launch to launch, and its degrees of freedom; ``None`` where a side has
+            fewer than two values.
+        session_error, session_degrees: What sessions add to it; ``session_degrees`` is ``None`` where the noise between
+            sessions is not estimated.
+    """
 
     log: float
     error: float | None = None
     degrees: float | None = None
+    session_error: float = 0.0
+    session_degrees: float | None = None
 
     @property
     def value(self) -> float:
@@ -31,21 +40,34 @@ class LogRatio:
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 %; ``None`` where nothing is known of the spread."""
-        if self.error is None or self.degrees is None:
+        total = self._total
+        if total is None:
             return None
-        half = student_t_quantile(0.5 + _CONFIDENCE / 2, self.degrees) * self.error if self.error else 0.0
+        error, degrees = total
+        half = student_t_quantile(0.5 + _CONFIDENCE / 2, degrees) * error if error else 0.0
         return math.exp(self.log - half), math.exp(min(self.log + half, _LARGEST_LOG))
 
     @property
     def p(self) -> float | None:
         """Probability of a ratio at least so far from 1 where there is no difference."""
-        if self.error is None or self.degrees is None:
+        total = self._total
+        if total is None:
             return None
-        if self.error == 0:
+        error, degrees = total
+        if error == 0:
             return 1.0 if self.log == 0 else 0.0
         from scipy.special import stdtr  # noqa: PLC0415 - 0.2 s to import, and only comparisons need it
 
-        return 2 * float(stdtr(self.degrees, -abs(self.log) / self.error))
+        return 2 * float(stdtr(degrees, -abs(self.log) / error))
+
+    @property
+    def _total(self) -> tuple[float, float] | None:
+        """Standard error and degrees of freedom of launches and sessions together."""
+        if self.error is None or self.degrees is None:
+            return None
+        if self.session_degrees is None or self.session_error == 0:
+            return self.error, self.degrees
+        return _combined([(self.error**2, self.degrees), (self.session_error**2, self.session_degrees)])
 
 
 def log_ratio(after: Sequence[float], before: Sequence[float]) -> LogRatio:
@@ -58,16 +80,15 @@ def log_ratio(after: Sequence[float], before: Sequence[float]) -> LogRatio:
     log = statistics.fmean(sides[0]) - statistics.fmean(sides[1])
     if any(len(side) < 2 for side in sides):
         return LogRatio(log)
-    errors = [statistics.variance(side) / len(side) for side in sides]
-    total = sum(errors)
-    if total == 0:
+    parts = [(statistics.variance(side) / len(side), float(len(side) - 1)) for side in sides]
+    if not any(variance for variance, _ in parts):
         return LogRatio(log, 0.0, float(len(after) + len(before) - 2))
-    degrees = total**2 / sum(error**2 / (len(side) - 1) for error, side in zip(errors, sides, strict=True))
-    return LogRatio(log, math.sqrt(total), degrees)
+    return LogRatio(log, *_combined(parts))
 
 
 def mean_ratio(ratios: Sequence[LogRatio]) -> LogRatio:
-    """Their geometric mean; its error takes them as independent, and is ``None`` where one has none.
+    """Their geometric mean. The error from launch to launch takes them as independent, and is ``None`` where one has
+    none; what sessions add is taken as common to all of them, as the temperature of a machine is.
 
     Raises:
         ValueError: there are none.
@@ -78,12 +99,30 @@ def mean_ratio(ratios: Sequence[LogRatio]) -> LogRatio:
     known = [(ratio.error, ratio.degrees) for ratio in ratios if ratio.error is not None and ratio.degrees is not None]
     if len(known) < len(ratios):
         return LogRatio(log)
+    session_error = statistics.fmean(ratio.session_error for ratio in ratios)
+    session_degrees = min((one.session_degrees for one in ratios if one.session_degrees is not None), default=None)
     parts = [((error / len(ratios)) ** 2, degrees) for error, degrees in known]
-    total = sum(part for part, _ in parts)
-    if total == 0:
-        return LogRatio(log, 0.0, min(degrees for _, degrees in parts))
-    degrees = total**2 / sum(part**2 / degrees for part, degrees in parts)  # Welch and Satterthwaite
-    return LogRatio(log, math.sqrt(total), degrees)
+    if any(variance for variance, _ in parts):
+        return LogRatio(log, *_combined(parts), session_error, session_degrees)
+    return LogRatio(log, 0.0, min(degrees for _, degrees in parts), session_error, session_degrees)
+
+
+def _combined(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Standard error and degrees of freedom of a sum of variances with theirs (Welch and Satterthwaite)."""
+    total = sum(variance for variance, _ in parts)
+    return math.sqrt(total), total**2 / sum(variance**2 / degrees for variance, degrees in parts)
+
+
+def quotient(ratio: LogRatio, by: LogRatio) -> LogRatio:
+    """``ratio`` ÷ ``by``. Their errors from launch to launch are taken as independent; what sessions add is taken as
+    common to both, so that it cancels."""
+    log = ratio.log - by.log
+    if ratio.error is None or ratio.degrees is None or by.error is None or by.degrees is None:
+        return LogRatio(log)
+    parts = [(ratio.error**2, ratio.degrees), (by.error**2, by.degrees)]
+    if not any(variance for variance, _ in parts):
+        return LogRatio(log, 0.0, min(ratio.degrees, by.degrees))
+    return LogRatio(log, *_combined(parts))
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:

@@ -8,11 +8,15 @@ from functools import lru_cache
 from operator import mul
 
 import numpy as np
+from numpy.typing import NDArray
 
-from torchscale.schema.launch.steps import Digest
+from torchscale.schema.launch.steps import MAX_VALUES, Digest
 
-_HISTOGRAM_BINS = 40
-"""Enough for the shape of a distribution a few hundred pixels wide; a digest stays small."""
+_QUANTILES = (0.5, 0.95, 0.99)
+_LARGEST_LOG = 700.0
+"""Below the logarithm of the largest float (709.8)."""
+_DECIMALS = 8
+"""Of kept seconds: 10 ns, below the resolution of the clocks that steps are read from."""
 
 
 @lru_cache(maxsize=1024)
@@ -39,6 +43,33 @@ def relative_half_width(values: Sequence[float], confidence: float = 0.95) -> fl
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     quantile = student_t_quantile(0.5 + confidence / 2, len(values) - 1)
     return quantile * math.sqrt(variance / len(values)) / mean
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of launches, whose ratios are compared; a single value exactly.
+
+    Raises:
+        ValueError: there are no values, or one is not positive.
+    """
+    if not values:
+        raise ValueError("no values to average")
+    return values[0] if len(values) == 1 else math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def geometric_half_width(values: Sequence[float], confidence: float = 0.95) -> float | None:
+    """Half-width of the interval of the geometric mean, as a share of it: the t-interval of the mean logarithm, its
+    upper end. Of launches, whose ratios are compared.
+
+    Returns:
+        ``None`` for fewer than two values.
+
+    Raises:
+        ValueError: a value is not positive.
+    """
+    if len(values) < 2:
+        return None
+    _, half = mean_interval([math.log(value) for value in values], confidence)
+    return None if half is None else math.expm1(min(half, _LARGEST_LOG))
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None]:
@@ -70,28 +101,70 @@ def relative_drift(values: Sequence[float]) -> float | None:
     return last / first - 1 if first > 0 else None
 
 
-def digest(values: Sequence[float]) -> Digest:
-    """Quantiles (linear between order statistics), extremes and a histogram of a series of seconds.
+def digest(values: Sequence[float], *, keep_values: bool = True) -> Digest:
+    """Quantiles (linear between order statistics) and extremes of a series of seconds.
+
+    Args:
+        values: The series.
+        keep_values: Whether the digest holds the series too, for :func:`pooled_digest` and distributions.
 
     Raises:
         ValueError: the series is empty.
     """
     if not len(values):
         raise ValueError("an empty series has no digest")
-    series = np.asarray(values, dtype=float)
-    p50, p95, p99 = (float(quantile) for quantile in np.quantile(series, (0.5, 0.95, 0.99)))
-    lowest, highest = float(series.min()), float(series.max())
-    # Values that differ by less than bins can resolve (a constant series) make one bar around them.
-    bins = min(_HISTOGRAM_BINS, len(series)) if highest - lowest > 1e-9 * highest else 1
-    counts, edges = np.histogram(series, bins=bins)
+    series = np.sort(np.asarray(values, dtype=float))
+    p50, p95, p99 = (float(quantile) for quantile in np.quantile(series, _QUANTILES))
     return Digest(
         count=len(series),
         mean=float(series.mean()),
-        minimum=lowest,
+        minimum=float(series[0]),
         p50=p50,
         p95=p95,
         p99=p99,
-        maximum=highest,
-        edges=tuple(float(edge) for edge in edges),
-        histogram=tuple(int(count) for count in counts),
+        maximum=float(series[-1]),
+        values=tuple(_thinned(series).round(_DECIMALS).tolist()) if keep_values else (),
     )
+
+
+def pooled_digest(digests: Sequence[Digest]) -> Digest:
+    """The digest of all series together: quantiles are over all their values, never means of quantiles.
+
+    Exact where every digest holds its whole series; else each value that was kept counts for as many as it is one of.
+
+    Raises:
+        ValueError: there is no digest, or one of several holds no values.
+    """
+    if not digests:
+        raise ValueError("no digests to pool")
+    if len(digests) == 1:
+        return digests[0]
+    if not all(item.values for item in digests):
+        raise ValueError("a digest without its values cannot be pooled")
+    series = np.concatenate([np.asarray(item.values) for item in digests])
+    weights = np.concatenate([np.full(len(item.values), item.count / len(item.values)) for item in digests])
+    order = np.argsort(series, kind="stable")
+    series, weights = series[order], weights[order]
+    # A value stands at the middle of the ranks that it counts for; equal weights give the usual linear interpolation.
+    ranks = np.cumsum(weights) - weights / 2
+    ranks = (ranks - ranks[0]) / max(ranks[-1] - ranks[0], 1e-12)
+    p50, p95, p99 = (float(quantile) for quantile in np.interp(_QUANTILES, ranks, series))
+    count = sum(item.count for item in digests)
+    evenly = np.interp(np.linspace(0, 1, min(count, MAX_VALUES)), ranks, series)
+    return Digest(
+        count=count,
+        mean=math.fsum(item.mean * item.count for item in digests) / count,
+        minimum=min(item.minimum for item in digests),
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        maximum=max(item.maximum for item in digests),
+        values=tuple(evenly.round(_DECIMALS).tolist()),
+    )
+
+
+def _thinned(ascending: NDArray[np.float64]) -> NDArray[np.float64]:
+    """At most :data:`MAX_VALUES` of them at equal distances, both ends included."""
+    if len(ascending) <= MAX_VALUES:
+        return ascending
+    return np.asarray(ascending[np.linspace(0, len(ascending) - 1, MAX_VALUES).round().astype(int)])

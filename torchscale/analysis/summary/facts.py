@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+from torchscale.analysis.summary.outcome import completed_launches
 from torchscale.config.choices import DeviceKind
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.launch.rank import DataUse
@@ -33,7 +35,7 @@ class Node:
 
 @dataclass(frozen=True)
 class CellFacts:
-    """Of all launches of a cell that left a record.
+    """Of all completed launches of a cell.
 
     Attributes:
         device_kind: Of the ranks; ``None`` where none left a record.
@@ -42,8 +44,9 @@ class CellFacts:
         grouped: Whether any launch ran in processes that others had used.
         data: Which files batches came from, in the first launch that read any.
         unsynchronized_wall_seconds: What the windows without synchronization took, of each launch that had them.
-        started_at: Of the first launch.
-        launches: What is compared, of each launch; empty unless the cell is ``ok``.
+        started_at, ended_at: Of the first launch, and of the one that ended last; UTC, ISO 8601.
+        failed: The launch that the cell's state comes from, where one failed, without what its ranks measured.
+        launches: What is compared, of each launch; empty unless the cell has figures.
     """
 
     device_kind: DeviceKind | None = None
@@ -55,6 +58,8 @@ class CellFacts:
     data: DataUse | None = None
     unsynchronized_wall_seconds: tuple[float, ...] = ()
     started_at: str = ""
+    ended_at: str = ""
+    failed: LaunchRecord | None = None
     launches: tuple[LaunchFigures, ...] = ()
 
 
@@ -66,20 +71,41 @@ LaunchValues = Callable[[LaunchRecord], Mapping[MetricKey, float | None]]
 """What one launch measured, by the keys of a comparison; ``None`` was not measured."""
 
 
-def cell_facts(run: CellRun, state: State, launch_values: LaunchValues) -> CellFacts:
-    """``state`` is the cell's: what is compared is of ``ok`` ones alone. ``launch_values`` belongs to its kind."""
-    ranks = [rank for record in run.launches for rank in record.payload.ranks]
-    if not run.launches:
+@dataclass(frozen=True)
+class LaunchConditions:
+    """Under which one launch was measured: its flags, and the share of the cores' time that went to other processes."""
+
+    flags: tuple[str, ...] = ()
+    other_processes: float | None = None
+
+
+def no_conditions(record: LaunchRecord) -> LaunchConditions:
+    """Of a kind of cell whose launches have no flags."""
+    del record
+    return LaunchConditions()
+
+
+ConditionsOf = Callable[[LaunchRecord], LaunchConditions]
+
+
+def cell_facts(
+    run: CellRun, state: State, launch_values: LaunchValues, conditions_of: ConditionsOf = no_conditions
+) -> CellFacts:
+    """``state`` is the cell's: only cells with figures are compared. ``launch_values`` and ``conditions_of`` belong to
+    its kind."""
+    completed = completed_launches(run)
+    ranks = [rank for record in completed for rank in record.payload.ranks]
+    if not completed:
         return NO_FACTS
-    fine = state is State.OK
-    trained = of_kind((record.payload for record in run.launches), TrainingResult)
+    fine = state.has_figures
+    trained = of_kind((record.payload for record in completed), TrainingResult)
     return CellFacts(
         device_kind=ranks[0].device.kind if ranks else None,
         devices=tuple(sorted({rank.device.name for rank in ranks})),
         torch=tuple(sorted({rank.versions.torch for rank in ranks})),
         torchscale=tuple(sorted({rank.versions.torchscale for rank in ranks})),
         nodes=_nodes(ranks),
-        grouped=any(record.grouped for record in run.launches),
+        grouped=any(record.grouped for record in completed),
         data=next((rank.data for result in trained for rank in result.ranks if rank.data is not None), None),
         unsynchronized_wall_seconds=tuple(
             rank.signals.unsynchronized_wall_seconds
@@ -87,17 +113,36 @@ def cell_facts(run: CellRun, state: State, launch_values: LaunchValues) -> CellF
             for rank in result.ranks[:1]
             if rank.signals is not None and rank.signals.unsynchronized_wall_seconds is not None
         ),
-        started_at=min(record.started_at for record in run.launches),
-        launches=tuple(_launch_figures(record, launch_values) for record in run.launches) if fine else (),
+        started_at=min(record.started_at for record in completed),
+        ended_at=max(_end(record) for record in completed),
+        failed=None if fine else _failed(completed, state),
+        launches=tuple(_launch_figures(record, launch_values, conditions_of) for record in completed if fine),
     )
 
 
-def _launch_figures(record: LaunchRecord, launch_values: LaunchValues) -> LaunchFigures:
+def _failed(completed: Sequence[LaunchRecord], state: State) -> LaunchRecord | None:
+    record = next((record for record in completed if record.state is state), None)
+    return None if record is None else record.model_copy(update={"payload": type(record.payload)()})
+
+
+def _end(record: LaunchRecord) -> str:
+    """Its start where that is no time, as in a damaged record."""
+    try:
+        end = datetime.fromisoformat(record.started_at) + timedelta(seconds=record.seconds)
+    except (ValueError, OverflowError):
+        return record.started_at
+    return end.isoformat(timespec="seconds")
+
+
+def _launch_figures(record: LaunchRecord, launch_values: LaunchValues, conditions_of: ConditionsOf) -> LaunchFigures:
     """Of one launch, never pooled steps. A value that no measurement has is left out, as one that is not there."""
     values = {key: value for key, value in launch_values(record).items() if value is not None}
+    conditions = conditions_of(record)
     return LaunchFigures(
         started_at=record.started_at,
         values={key: value for key, value in values.items() if SMALLEST <= value <= LARGEST},
+        flags=conditions.flags,
+        other_processes=conditions.other_processes,
     )
 
 

@@ -163,7 +163,7 @@ def _compute(
     ceilings = None if hardware is None else hardware.figures
     phases = figures.phases
     times = StepTimes(
-        step=summary.cell.global_batch_size / figures.samples_per_second,
+        step=figures.step_mean,
         data_wait=phases.data_wait,
         passes=phases.forward + phases.backward,
         optimizer=phases.optimizer,

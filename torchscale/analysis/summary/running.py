@@ -74,7 +74,7 @@ class RunningSummary:
             cell_run: The cell with all its launches, those of earlier updates included.
 
         Returns:
-            The cell by itself, as if no more launches were to come.
+            The cell by itself.
 
         Raises:
             KeyError: the cell is not in the run's plan.
@@ -83,10 +83,8 @@ class RunningSummary:
         place = self._places[cell.id]
         if cell.id in self._machine_runs:
             self._machine_runs[cell.id] = cell_run
-        summary = summarize_any(cell_run, None, self._machine_run)
-        # Until all repeats are there a cell has no figures in the run, which is next to no work to find out.
-        done = as_kind(cell, TrainingCell) is None or len(cell_run.launches) >= self._repeats
-        self._separate[place] = summary if done else summarize_any(cell_run, self._repeats, self._machine_run)
+        repeats = self._repeats if as_kind(cell, TrainingCell) is not None else None
+        self._separate[place] = summary = summarize_any(cell_run, repeats, self._machine_run)
         self._assemble(self._changed_by(place))
         return summary
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import mul
 
+from torchscale.analysis.diagnosis.signals import Signals
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.launch.training import TrainingResult
 
 UNEXPLAINED_LIMIT = 0.05
 """Of a step: about twice the noise from launch to launch (2 to 3 %), since two cells are compared."""
@@ -16,7 +13,11 @@ UNEXPLAINED_LIMIT = 0.05
 
 @dataclass(frozen=True)
 class Parts:
-    """Mean seconds of a step, over ranks and launches. ``rest`` is what no phase accounts for."""
+    """Mean seconds of a step, over ranks and launches.
+
+    ``transfer`` is exposed communication: gradient sync that no compute hides, once all ranks have arrived. Findings
+    about it have the same figure. ``rest`` is what no phase accounts for.
+    """
 
     compute: float
     data_wait: float
@@ -56,31 +57,18 @@ class Decomposition:
     step: float
 
 
-def launch_parts(launches: Sequence[TrainingResult]) -> Parts | None:
-    """Means over launches; ``None`` where a launch has no digest, or several ranks and no exposed gradient sync."""
-    parts_of_launches = []
-    for result in launches:
-        digest = result.signals
-        if digest is None or (len(result.ranks) > 1 and (digest.wait is None or digest.transfer is None)):
-            return None
-        steps = [batch.steps for batch in result.ranks[0].batches]
-        parts_of_launches.append(
-            Parts(
-                compute=_mean(digest.compute, steps),
-                data_wait=_mean(digest.data_wait, steps),
-                straggler_wait=_mean(digest.wait, steps) if digest.wait else 0.0,
-                transfer=_mean([digest.transfer], steps) if digest.transfer else 0.0,
-                step=sum(result.batch_seconds) / result.measured_steps,
-            )
-        )
-    if not parts_of_launches:
+def step_parts(signals: Signals) -> Parts | None:
+    """From a cell's signals; ``None`` where phases were not measured, or several ranks lack exposed gradient sync."""
+    if signals.compute is None or signals.data_wait is None:
+        return None
+    if len(signals.ranks) > 1 and (signals.wait is None or signals.transfer is None):
         return None
     return Parts(
-        compute=statistics.fmean(parts.compute for parts in parts_of_launches),
-        data_wait=statistics.fmean(parts.data_wait for parts in parts_of_launches),
-        straggler_wait=statistics.fmean(parts.straggler_wait for parts in parts_of_launches),
-        transfer=statistics.fmean(parts.transfer for parts in parts_of_launches),
-        step=statistics.fmean(parts.step for parts in parts_of_launches),
+        compute=float(signals.mean(signals.compute).mean()),
+        data_wait=float(signals.mean(signals.data_wait).mean()),
+        straggler_wait=0.0 if signals.wait is None else float(signals.mean(signals.wait).mean()),
+        transfer=0.0 if signals.transfer is None else float(signals.mean(signals.transfer)),
+        step=signals.step_seconds,
     )
 
 
@@ -97,11 +85,3 @@ def decompose(cell: TrainingCell, parts: Parts, base: TrainingCell, base_parts: 
         unexplained=parts.rest - base_parts.rest * share,
         step=parts.step,
     )
-
-
-def _mean(rows: Sequence[Sequence[float]], steps: Sequence[int]) -> float:
-    """Over ranks, and over steps: batches may differ by a step."""
-    if any(len(row) != len(steps) for row in rows):
-        raise ValueError(f"a series of another length than the {len(steps)} batches")
-    total = sum(sum(map(mul, row, steps)) for row in rows)
-    return total / (len(rows) * sum(steps))

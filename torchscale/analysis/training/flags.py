@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from enum import Enum
 
-from torchscale.analysis.stats.series import relative_drift, relative_half_width
-from torchscale.analysis.training.throughput import batch_step_seconds
+from torchscale.analysis.stats.ratios import log_ratio
+from torchscale.analysis.stats.series import relative_drift
+from torchscale.analysis.training.throughput import batch_half_width, batch_step_seconds
 from torchscale.schema.cells.training import Measurement
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.record import LaunchRecord, payload
@@ -27,7 +28,6 @@ OTHER_PROCESSES_LIMIT = 0.10
 (2 to 3 %)."""
 MIN_BATCHES = 10
 """As many as a measurement has unless a cap ends it (``worker/measure/stop.py``)."""
-_CAPS = (StopRule.MAX_STEPS, StopRule.MAX_SECONDS, StopRule.BUDGET)
 
 
 class Flag(str, Enum):
@@ -52,8 +52,9 @@ _EXPLANATIONS = {
     "while it was measured; quiet the machine and measure again",
     Flag.DRIFTING: f"the first and last third of the steps differ by over {DRIFT_LIMIT:.0%}; "
     "look for heating, throttling or a growing process, or warm up longer",
-    Flag.NOISY: "a cap or budget ended it before the interval of the mean step reached its target; "
-    "raise benchmark.max_steps and max_seconds, or quiet the machine",
+    Flag.NOISY: "it ended before the interval of the mean step reached its target, or after fewer than "
+    f"{MIN_BATCHES} batches of steps; measure longer (benchmark.max_steps and max_seconds, or measure_steps), or quiet "
+    "the machine",
     Flag.NOT_STEADY: "warm-up hit its cap before step times settled; raise benchmark.warmup_max_seconds",
     Flag.OVERSUBSCRIBED: "ranks shared devices or cores: the figure shows how they slow each other down, not how "
     "training scales",
@@ -70,14 +71,13 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
     rank = result.ranks[0]
     seconds = batch_step_seconds(result)
     flags = set()
-    half_width = relative_half_width(seconds)
+    half_width = batch_half_width(result)
     imprecise = half_width is None or half_width > rule.target_half_width or len(seconds) < MIN_BATCHES
-    if rank.stop_rule in _CAPS and imprecise:
+    if rank.stop_rule is not StopRule.CONVERGED and imprecise:
         flags.add(Flag.NOISY)
     if not rank.warmup.steady:
         flags.add(Flag.NOT_STEADY)
-    drift = relative_drift(seconds)
-    if drift is not None and abs(drift) > DRIFT_LIMIT:
+    if _drifts(seconds):
         flags.add(Flag.DRIFTING)
     if any(_phases_off(steps) for steps in result.rank_steps):
         flags.add(Flag.PHASES_INCONSISTENT)
@@ -91,6 +91,17 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
     if _throttled(record.telemetry, result.ranks):
         flags.add(Flag.THROTTLED)
     return flags
+
+
+def _drifts(seconds: Sequence[float]) -> bool:
+    """Whether first and last third differ by more than the limit, and by more than batches scatter: on a busy machine
+    thirds of a few batches differ by more than the limit in most launches, in either direction."""
+    drift = relative_drift(seconds)
+    if drift is None or abs(drift) <= DRIFT_LIMIT:
+        return False
+    third = len(seconds) // 3
+    interval = log_ratio(seconds[-third:], seconds[:third]).interval
+    return interval is None or not interval[0] <= 1 <= interval[1]
 
 
 def _throttled(telemetry: Telemetry | None, ranks: Sequence[RankRecord]) -> bool:

@@ -12,7 +12,11 @@ from torchscale.config.choices import MatmulType, Precision
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import FlopCount
 
-Bound = Literal["compute", "memory", "communication", "input"]
+Bound = Literal["compute", "memory", "overhead", "communication", "input"]
+
+FAR_BELOW_ROOF = 3.0
+"""Roof ÷ achieved from which neither ceiling holds the passes back. Chosen: tuned kernels reach half of a roof or more;
+below a third, most of the time goes to small operators and kernel launches, which a roofline does not model."""
 
 _BYTES_OF_FP32 = 4
 _ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
@@ -51,7 +55,8 @@ class Compute:
         intensity: FLOP per byte that operators read and write, as if nothing stayed in a cache.
         passes_flops_per_second: Achieved over forward and backward passes alone.
         roof: What the measured ceilings allow at this intensity.
-        bound: What holds it back: where most of the step goes, and on which side of the roofline's ridge it lies.
+        bound: What holds it back: where most of the step goes; where that is the passes, on which side of the
+            roofline's ridge they lie, or ``overhead`` if they are far below both ceilings.
         headroom: roof ÷ what the passes achieve; below 1 where caches and fused operators save traffic.
         roof_source: Which ceilings the roof is made of.
     """
@@ -101,6 +106,7 @@ def compute_figures(
     passes_rate = per_step / (times.passes * cell.world_size) if only_compute and times.passes > 0 else None
     intensity = _intensity(cell, flops)
     roof = _roof(cell, intensity, hardware)
+    headroom = None if roof is None or passes_rate is None else roof[0] / passes_rate
     return Compute(
         flops_per_step=per_step,
         flops_per_second=rate,
@@ -112,8 +118,8 @@ def compute_figures(
         intensity=intensity,
         passes_flops_per_second=passes_rate,
         roof=None if roof is None else roof[0],
-        bound=_bound(times, None if roof is None else roof[1], only_compute=only_compute),
-        headroom=None if roof is None or passes_rate is None else roof[0] / passes_rate,
+        bound=_bound(times, None if roof is None else roof[1], headroom) if only_compute else None,
+        headroom=headroom,
         roof_source="" if roof is None else f"measured on {hardware_count} device{'s' * (hardware_count != 1)} at once",
     )
 
@@ -139,12 +145,10 @@ def _roof(cell: TrainingCell, intensity: float | None, hardware: HardwareFigures
     return (by_memory, "memory") if by_memory < products else (products, "compute")
 
 
-def _bound(times: StepTimes, side: Bound | None, *, only_compute: bool) -> Bound | None:
-    """The largest part of the step; where that is the passes, the side of the ridge."""
-    if not only_compute:
-        return None
+def _bound(times: StepTimes, side: Bound | None, headroom: float | None) -> Bound | None:
+    """The largest part of the step; where that is the passes, the side of the ridge, unless they are far below it."""
     parts = {"input": times.data_wait, "communication": times.sync or 0.0, "device": times.passes + times.optimizer}
     largest = max(parts, key=lambda name: parts[name])
     if largest == "device":
-        return side
+        return "overhead" if headroom is not None and headroom > FAR_BELOW_ROOF else side
     return "input" if largest == "input" else "communication"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from torchscale.analysis.stats.ratios import log_ratio
 from torchscale.analysis.training.flags import Flag
@@ -16,14 +16,18 @@ GOOD = 0.8
 """Grades of ours for colours in tables, no standard: below 0.8 a fifth of the devices is lost."""
 
 
+Grade = Literal["excellent", "good", "low"]
+
+
 @dataclass(frozen=True)
 class Efficiency:
     """Of one cell against the smallest measured count of its series.
 
     Attributes:
-        value: 1 is ideal; above 1 is possible (caches) and shown as it is.
+        value: Ratio of the cells' throughputs, times n₀ ÷ n. 1 is ideal; above 1 is possible (caches) and shown as it
+            is.
         baseline_world_size: n₀.
-        interval: 95 %, from launch to launch; ``None`` with fewer than two launches on either side.
+        interval: 95 %, Welch's from launch to launch; ``None`` with fewer than two launches on either side.
         flags: Of this cell and of the baseline: an efficiency is only as good as both.
     """
 
@@ -33,16 +37,24 @@ class Efficiency:
     flags: tuple[Flag, ...]
 
     @property
-    def grade(self) -> str:
-        """``excellent`` above 90 %, ``good`` above 80 %, else ``low``."""
-        if self.value > EXCELLENT:
-            return "excellent"
-        return "good" if self.value > GOOD else "low"
+    def grade(self) -> Grade | None:
+        """``excellent`` above 90 %, ``good`` above 80 %, else ``low``; ``None`` where the interval is unknown or
+        contains one of these limits."""
+        if self.interval is None:
+            return None
+        low, high = (_grade(end) for end in self.interval)
+        return low if low == high else None
 
     @property
     def is_vague(self) -> bool:
         """Whether the interval reaches further above the value than the value itself: it then says next to nothing."""
         return self.interval is not None and self.interval[1] > 2 * self.value
+
+
+def _grade(value: float) -> Grade:
+    if value > EXCELLENT:
+        return "excellent"
+    return "good" if value > GOOD else "low"
 
 
 MeasuredCell = tuple[TrainingCell, Sequence[float], Sequence[Flag]]
@@ -64,18 +76,9 @@ def efficiencies(measured: Iterable[MeasuredCell]) -> dict[str, Efficiency]:
 
 def _efficiency(item: MeasuredCell, baseline: MeasuredCell) -> Efficiency:
     (cell, rates, flags), (base, base_rates, base_flags) = item, baseline
-    share = base.world_size / cell.world_size
-    value = statistics.fmean(rates) / statistics.fmean(base_rates) * share
     both = tuple(sorted({*flags, *base_flags}))
     if cell.id == base.id:
         return Efficiency(1.0, base.world_size, None, both)
-    return Efficiency(value, base.world_size, _interval(value, rates, base_rates), both)
-
-
-def _interval(value: float, rates: Sequence[float], base_rates: Sequence[float]) -> tuple[float, float] | None:
-    """Welch's t-interval on the logarithm of the ratio, around ``value``."""
-    ratio = log_ratio(rates, base_rates)
-    if ratio.interval is None:
-        return None
-    low, high = ratio.interval
-    return value * low / ratio.value, value * high / ratio.value
+    ratio, share = log_ratio(rates, base_rates), base.world_size / cell.world_size
+    interval = None if ratio.interval is None else (ratio.interval[0] * share, ratio.interval[1] * share)
+    return Efficiency(ratio.value * share, base.world_size, interval, both)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.signals import LinkProbe, Origin, Pauses, Signals, rare_long_steps
 from torchscale.analysis.training.flags import other_processes_shares
+from torchscale.analysis.training.throughput import mean_step_seconds
 from torchscale.schema.launch.signals import LinkSample, SignalDigest
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.launch.training import TrainingResult
@@ -91,8 +92,9 @@ def launch_signals(result: TrainingResult) -> Signals | None:
     return Signals(
         origin=Origin.LAUNCH,
         ranks=tuple(rank.rank for rank in ranks),
-        step_seconds=sum(result.batch_seconds) / steps,
+        step_seconds=mean_step_seconds(result),
         steps=steps,
+        weights=_batch_steps(result, digest),
         compute=np.array(digest.compute),
         unsynchronized=None
         if any(item is None for item in unsynchronized)
@@ -114,6 +116,14 @@ def launch_signals(result: TrainingResult) -> Signals | None:
         allocation_retries=sum(retries) if retries else None,
         page_faults=max(faults) / steps if faults else None,
     )
+
+
+def _batch_steps(result: TrainingResult, digest: SignalDigest) -> NDArray[np.float64]:
+    """Steps of each batch: what it counts in a mean."""
+    steps = [batch.steps for batch in result.ranks[0].batches]
+    if len(steps) != len(digest.compute[0]):
+        raise ValueError(f"signals of {len(digest.compute[0])} batches beside {len(steps)} that were timed")
+    return np.array(steps, dtype=float)
 
 
 def _check_form(digest: SignalDigest, ranks: int) -> None:

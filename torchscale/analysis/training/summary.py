@@ -4,36 +4,44 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
-from torchscale.analysis.stats.series import lag1_autocorrelation, relative_half_width
+from torchscale.analysis.diagnosis.signals import Signals
+from torchscale.analysis.stats.series import geometric_half_width, geometric_mean, lag1_autocorrelation, pooled_digest
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
 from torchscale.analysis.training.bubble import Bubble, bubble
-from torchscale.analysis.training.decomposition import Decomposition, Parts, launch_parts
+from torchscale.analysis.training.decomposition import Decomposition, Parts, step_parts
 from torchscale.analysis.training.flags import Flag
+from torchscale.analysis.training.pooling import pooled_share
 from torchscale.analysis.training.roofline import Compute
 from torchscale.analysis.training.scaling import Efficiency
-from torchscale.analysis.training.signals import launch_signals
 from torchscale.analysis.training.telemetry import joules
-from torchscale.analysis.training.throughput import batch_step_seconds, samples_per_second, startup_seconds
+from torchscale.analysis.training.throughput import (
+    batch_half_width,
+    batch_step_seconds,
+    mean_step_seconds,
+    samples_per_second,
+    startup_seconds,
+)
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.launch.rank import FlopCount
+from torchscale.schema.launch.rank import FlopCount, RankRecord
 from torchscale.schema.launch.record import LaunchRecord, payload
-from torchscale.schema.launch.steps import Digest, StopRule
+from torchscale.schema.launch.steps import Digest, StepDigest, StopRule
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.analysis import ProfileAnalysis
-from torchscale.schema.profiles.finding import Diagnosis
+from torchscale.schema.profiles.finding import Diagnosis, Finding
 from torchscale.schema.state import State
 
 
 @dataclass(frozen=True)
 class Phases:
-    """Mean seconds of a step's phases, averaged over ranks and launches. They add up to the mean step.
+    """Mean seconds of a step's phases, over ranks and launches: shares of each launch's step, times the cell's.
 
-    ``sync`` is exposed exchange; where it is ``None``, ``backward`` contains it. ``bubble`` is of pipelines alone.
+    ``sync`` is exposed gradient sync, waiting for other ranks included; where it is ``None``, ``backward`` contains it.
+    ``bubble`` is of pipelines alone.
     """
 
     data_wait: float
@@ -46,45 +54,44 @@ class Phases:
 
 @dataclass(frozen=True)
 class Figures:
-    """What an ``ok`` cell measured.
+    """What a cell's completed launches measured. Definitions: ``docs/method.md``, *Figures of a cell*.
 
     Attributes:
-        samples_per_second: Of the group: global samples ÷ summed wall time of the batches; mean over launches.
+        samples_per_second: Of the group: global samples ÷ summed wall time of the batches; geometric mean over
+            launches.
         samples_per_second_per_device: The same ÷ world size.
         tokens_per_second: Of the group; ``None`` where samples have no tokens.
-        step_p50, step_p95, step_p99: Seconds of the group's step (per step the slowest rank); mean over launches.
-        step_maximum: The longest of all launches, in seconds.
-        steps: Digest of the first launch's group steps.
-        rank_p50: Median step of each rank, first launch.
+        step_mean: Seconds of the group's step: samples of a step ÷ ``samples_per_second``.
+        steps: All group steps of all launches (per step the slowest rank); quantiles are over all of them.
+        rank_step_means: Mean step of each rank, over launches.
         phases: Where a step goes.
         half_width: Of the mean step, 95 %, relative, from the batches within a launch; the widest launch's.
-        run_half_width: The same from launch to launch; ``None`` for a single launch.
-        autocorrelation: Lag-1, of the batches; near 0 the interval holds, near 0.8 it covers about 85 %.
+        run_half_width: Of ``samples_per_second``, from launch to launch; ``None`` for a single launch.
+        autocorrelation: Lag-1, of the first launch's batches; near 0 the interval holds, near 0.8 it covers about 85 %.
         peak_memory_bytes: Largest over ranks and launches: allocator (CUDA) or growth of resident memory (CPU).
         launch_samples_per_second: Of each launch.
         stop_rule: What ended the first launch's measurement.
-        measured_steps: Of the first launch.
+        measured_steps: Of all launches together.
         first_loss, last_loss: Rank 0, first launch.
         startup_seconds: Mean wall time of a launch outside warm-up and measurement.
-        parts: The mean step by what it is spent on; ``None`` where the exchange was not measured.
+        parts: The mean step by what it is spent on; ``None`` where gradient sync was not measured.
         bubble: Of a pipeline, as measured and as its schedule makes unavoidable.
         compile_seconds: What torch's compiler took, the slowest rank's, mean over launches; ``None`` where nothing is
             compiled.
         device: Rank 0's, by name.
+        on_cuda: Whether it is a GPU, so that ``peak_memory_bytes`` is the allocator's.
         flops: Of the model, from any launch of the run that counted them.
-        joules_per_step, samples_per_joule: Of all GPUs, mean over launches; ``None`` where the driver does not say.
+        joules_per_step, samples_per_joule: Of all GPUs, geometric mean over launches; ``None`` where the driver does
+            not say.
         telemetry: Of the first launch.
     """
 
     samples_per_second: float
     samples_per_second_per_device: float
     tokens_per_second: float | None
-    step_p50: float
-    step_p95: float
-    step_p99: float
-    step_maximum: float
+    step_mean: float
     steps: Digest
-    rank_p50: tuple[float, ...]
+    rank_step_means: tuple[float, ...]
     phases: Phases
     half_width: float | None
     run_half_width: float | None
@@ -100,19 +107,26 @@ class Figures:
     bubble: Bubble | None = None
     compile_seconds: float | None = None
     device: str = ""
+    on_cuda: bool = False
     flops: FlopCount | None = None
     joules_per_step: float | None = None
     samples_per_joule: float | None = None
     telemetry: Telemetry | None = None
 
+    @property
+    def uncertainty(self) -> float | None:
+        """Relative half-width of the 95 % interval of throughput and mean step: from launch to launch, or of a single
+        launch from its batches."""
+        return self.half_width if self.run_half_width is None else self.run_half_width
+
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """A planned cell and what came of it. ``figures`` is ``None`` unless the state is ``ok``.
+    """A planned cell and what came of it. ``figures`` is ``None`` unless the state is ``ok`` or ``partial``.
 
-    ``decomposition`` needs a measured smaller count of its series, ``diagnosis`` the always-on signals of a launch,
-    ``compute`` a model whose operations can be counted; ``counted`` is set where this cell's own launches counted them,
-    ``profile`` where it was recorded.
+    Of ``planned_launches``, ``launches`` are completed. ``decomposition`` needs a measured smaller count of its series,
+    ``diagnosis`` the always-on signals of a launch, ``compute`` a model whose operations can be counted; ``counted`` is
+    set where this cell's own launches counted them, ``profile`` where it was recorded.
     """
 
     cell: TrainingCell
@@ -128,69 +142,97 @@ class TrainingSummary:
     facts: CellFacts = NO_FACTS
     counted: FlopCount | None = None
     profile: ProfileAnalysis | None = None
+    planned_launches: int | None = None
 
 
-def diagnose_launches(cell: TrainingCell, launches: Sequence[TrainingResult]) -> Diagnosis | None:
-    """Of one launch what it says; of several, what more than half of them say, with the first one's costs."""
-    judged = [diagnose(signals) for result in launches if (signals := launch_signals(result)) is not None]
-    if not judged or cell.world_size == 1:
+def diagnose_cell(
+    cell: TrainingCell, launches: Sequence[Signals | None], pooled: Signals | None, ranks: Sequence[RankRecord]
+) -> Diagnosis | None:
+    """What more than half of the launches say, with figures of all of them together.
+
+    Args:
+        cell: Whose launches they are.
+        launches: Signals of each.
+        pooled: Of all of them, by :func:`~torchscale.analysis.training.pooling.pool_signals`.
+        ranks: Of the first launch: their devices are named beside them.
+    """
+    judged = [diagnose(signals) for signals in launches if signals is not None]
+    if not judged or pooled is None or cell.world_size == 1:
         return None
-    seen = Counter((finding.kind, finding.rank) for diagnosis in judged for finding in diagnosis.findings)
-    first = {(finding.kind, finding.rank): finding for diagnosis in reversed(judged) for finding in diagnosis.findings}
-    kept = [finding for key, finding in first.items() if seen[key] > len(judged) / 2]
-    kept.sort(key=lambda finding: -finding.cost_percent)
-    named = {finding.kind for finding in kept}
-    abstained = dict.fromkeys(item for diagnosis in judged for item in diagnosis.abstentions if item.kind not in named)
-    return Diagnosis(findings=tuple(kept), abstentions=tuple(abstained))
+    together = diagnose(pooled) if len(judged) > 1 else judged[0]
+    named_by = Counter((finding.kind, finding.rank) for diagnosis in judged for finding in diagnosis.findings)
+    findings = tuple(
+        _with_device(item, ranks) for item in together.findings if named_by[item.kind, item.rank] > len(judged) / 2
+    )
+    named = {finding.kind for finding in findings}
+    abstained = [item for diagnosis in (together, *judged) for item in diagnosis.abstentions if item.kind not in named]
+    return Diagnosis(findings=findings, abstentions=tuple(dict.fromkeys(abstained)))
 
 
-def training_figures(cell: TrainingCell, launches: Sequence[LaunchRecord]) -> Figures:
-    """Figures of launches that are all ``ok``."""
+def _with_device(finding: Finding, ranks: Sequence[RankRecord]) -> Finding:
+    """Names the GPU of the rank that a finding blames, so that it can be found in the machine."""
+    rank = next((rank for rank in ranks if rank.rank == finding.rank), None)
+    if rank is None or rank.device.kind == "cpu":
+        return finding
+    device = f"rank {rank.rank}: GPU {rank.device.index} of {rank.hostname}, {rank.device.uuid or rank.device.name}"
+    return finding.model_copy(update={"evidence": (*finding.evidence, device)})
+
+
+def training_figures(cell: TrainingCell, launches: Sequence[LaunchRecord], signals: Signals | None) -> Figures:
+    """Figures of launches that are all ``ok``; ``signals`` are those of all of them together."""
     results = [payload(record, TrainingResult) for record in launches]
     first = results[0]
-    assert first.steps is not None  # noqa: S101 - the caller checked; this tells the type checker
     rates = tuple(samples_per_second(result) for result in results)
-    rate = statistics.fmean(rates)
-    digests = [result.steps.seconds for result in results if result.steps is not None]
-    means = [batch_step_seconds(result) for result in results]
-    half_widths = [width for series in means if (width := relative_half_width(series)) is not None]
-    peaks = [peak for result in results for rank in result.ranks if (peak := rank.memory.peak_bytes) is not None]
+    rate = geometric_mean(rates)
     tokens = first.ranks[0].tokens_per_step
-    phases = _phases(results)
-    totals = [
-        (joules(record.telemetry), result.measured_steps) for record, result in zip(launches, results, strict=True)
-    ]
-    energies = [total / steps for total, steps in totals if total is not None]
-    energy = statistics.fmean(energies) if len(energies) == len(launches) else None
+    peaks = [peak for result in results for rank in result.ranks if (peak := rank.memory.peak_bytes) is not None]
+    half_widths = [width for result in results if (width := batch_half_width(result)) is not None]
+    step = step_seconds(results)
+    phases = _phases(results, step)
+    energy = _joules_per_step(launches)
     return Figures(
         samples_per_second=rate,
         samples_per_second_per_device=rate / cell.world_size,
         tokens_per_second=None if tokens is None else rate * tokens / first.ranks[0].samples_per_step,
-        step_p50=statistics.fmean([digest.p50 for digest in digests]),
-        step_p95=statistics.fmean([digest.p95 for digest in digests]),
-        step_p99=statistics.fmean([digest.p99 for digest in digests]),
-        step_maximum=max(digest.maximum for digest in digests),
-        steps=digests[0],
-        rank_p50=tuple(steps.seconds.p50 for steps in first.rank_steps),
+        step_mean=step,
+        steps=pooled_digest([result.steps.seconds for result in results if result.steps is not None]),
+        rank_step_means=_rank_step_means(results, step),
         phases=phases,
         half_width=max(half_widths, default=None),
-        run_half_width=relative_half_width(rates),
-        autocorrelation=lag1_autocorrelation(means[0]),
+        run_half_width=geometric_half_width(rates),
+        autocorrelation=lag1_autocorrelation(batch_step_seconds(first)),
         peak_memory_bytes=max(peaks, default=None),
         launch_samples_per_second=rates,
         stop_rule=first.ranks[0].stop_rule,
-        measured_steps=first.measured_steps,
+        measured_steps=sum(result.measured_steps for result in results),
         first_loss=first.ranks[0].first_loss,
         last_loss=first.ranks[0].last_loss,
         startup_seconds=statistics.fmean([startup_seconds(record) for record in launches]),
-        parts=launch_parts(results),
+        parts=None if signals is None else step_parts(signals),
         bubble=bubble(cell, idle=phases.bubble, forward=phases.forward, backward=phases.backward),
         compile_seconds=_compile_seconds(results),
         device=first.ranks[0].device.name,
+        on_cuda=first.ranks[0].device.kind == "cuda",
         joules_per_step=energy,
         samples_per_joule=None if not energy else cell.global_batch_size / energy,
         telemetry=launches[0].telemetry,
     )
+
+
+def step_seconds(results: Sequence[TrainingResult]) -> float:
+    """A cell's mean step: the geometric mean over launches."""
+    return geometric_mean([mean_step_seconds(result) for result in results])
+
+
+def _joules_per_step(launches: Sequence[LaunchRecord]) -> float | None:
+    """Geometric mean over launches; ``None`` where one was not read, or took nothing."""
+    energies = []
+    for record in launches:
+        total = joules(record.telemetry)
+        if not total:
+            return None
+        energies.append(total / payload(record, TrainingResult).measured_steps)
+    return geometric_mean(energies)
 
 
 def _compile_seconds(launches: Sequence[TrainingResult]) -> float | None:
@@ -202,15 +244,29 @@ def _compile_seconds(launches: Sequence[TrainingResult]) -> float | None:
     return statistics.fmean(slowest) if slowest else None
 
 
-def _phases(launches: Sequence[TrainingResult]) -> Phases:
-    steps = [digest for result in launches for digest in result.rank_steps]
-    syncs = [digest.mean_sync for digest in steps if digest.mean_sync is not None]
-    bubbles = [digest.mean_bubble for digest in steps if digest.mean_bubble is not None]
+def _rank_step_means(launches: Sequence[TrainingResult], step: float) -> tuple[float, ...]:
+    """As shares of the group's step in each launch, times the cell's; none where launches have other ranks."""
+    by_launch = [
+        [digest.seconds.mean / mean_step_seconds(result) for digest in result.rank_steps] for result in launches
+    ]
+    if len({len(shares) for shares in by_launch}) > 1:
+        return ()
+    return tuple(statistics.fmean(shares) * step for shares in zip(*by_launch, strict=True))
+
+
+def _phases(launches: Sequence[TrainingResult], step: float) -> Phases:
+    def seconds(read: Callable[[StepDigest], float | None]) -> float | None:
+        share = pooled_share(launches, read)
+        return None if share is None else share * step
+
+    def measured(read: Callable[[StepDigest], float]) -> float:
+        return seconds(read) or 0.0
+
     return Phases(
-        data_wait=statistics.fmean([digest.mean_data_wait for digest in steps]),
-        forward=statistics.fmean([digest.mean_forward for digest in steps]),
-        backward=statistics.fmean([digest.mean_backward for digest in steps]),
-        optimizer=statistics.fmean([digest.mean_optimizer for digest in steps]),
-        sync=statistics.fmean(syncs) if len(syncs) == len(steps) else None,
-        bubble=statistics.fmean(bubbles) if len(bubbles) == len(steps) else None,
+        data_wait=measured(lambda digest: digest.mean_data_wait),
+        forward=measured(lambda digest: digest.mean_forward),
+        backward=measured(lambda digest: digest.mean_backward),
+        optimizer=measured(lambda digest: digest.mean_optimizer),
+        sync=seconds(lambda digest: digest.mean_sync),
+        bubble=seconds(lambda digest: digest.mean_bubble),
     )

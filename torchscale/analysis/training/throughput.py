@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from torchscale.analysis.stats.series import relative_half_width
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.training import TrainingResult
 
@@ -12,6 +13,16 @@ def batch_step_seconds(result: TrainingResult) -> list[float]:
     """Mean step of each batch for the group; batches of a fixed number of steps may differ by one step."""
     steps = [batch.steps for batch in result.ranks[0].batches]
     return [seconds / count for seconds, count in zip(result.batch_seconds, steps, strict=False)]
+
+
+def mean_step_seconds(result: TrainingResult) -> float:
+    """Mean step of the group: summed wall time of the batches ÷ steps."""
+    return math.fsum(result.batch_seconds) / result.measured_steps
+
+
+def batch_half_width(result: TrainingResult) -> float | None:
+    """Half-width of the 95 % interval of the mean step, as a share of it, from the batches of this launch."""
+    return relative_half_width(batch_step_seconds(result))
 
 
 def samples_per_second(result: TrainingResult) -> float:

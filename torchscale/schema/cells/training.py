@@ -122,8 +122,8 @@ class TrainingCell(Frozen):
 
     @property
     def title(self) -> str:
-        """The model as people call it."""
-        return model_title(self.model)
+        """The model as people call it, with the options that differ from their defaults."""
+        return model_title(self.model, self.model_options)
 
     @cached_property
     def setting(self) -> str:
@@ -177,7 +177,9 @@ _LATER_FIELDS = {
 def _without_unset(content: dict[str, Any]) -> dict[str, Any]:
     """Fields that a later version added count only where they are set, so that cells of earlier runs keep their id."""
     kept = {name: value for name, value in content.items() if _LATER_FIELDS.get(name, _ABSENT) != value}
-    measurement = {name: value for name, value in content["measurement"].items() if name != "warmup_epochs" or value}
+    measurement = {
+        name: value for name, value in content["measurement"].items() if name != "warmup_epochs" or value is not None
+    }
     return {**kept, "measurement": measurement}
 
 

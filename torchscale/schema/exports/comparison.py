@@ -41,6 +41,10 @@ class OverallExport(Export):
     cells: int
     flagged: int
     """Of these cells, those with flags."""
+    withheld: int
+    """Cells that do not count, because their sides were measured under unequal conditions."""
+    conditions: tuple[str, ...]
+    """Those conditions, where no other cell is left."""
     verdict: VerdictName
 
 
@@ -54,6 +58,18 @@ class ScoreExport(Export):
     """Cells measured on both sides."""
     of: int
     """Cells that the reference measured."""
+    certain: bool
+    """Whether the overall change of speed has a verdict."""
+
+
+class EfficiencyScoreExport(Export):
+    """100 × the geometric mean over cells of their scaling efficiency against the reference's."""
+
+    value: float
+    interval: tuple[float, float] | None
+    """95 % of ``value``; null with fewer than two launches on a side."""
+    cells: int
+    """Cells with more devices than the smallest of their series that both sides measured."""
 
 
 class ChangeExport(Export):
@@ -73,6 +89,12 @@ class ChangeExport(Export):
     """After Holm's correction."""
     launches: tuple[int, int]
     """On each side."""
+    sessions: tuple[int, int]
+    """In how many sessions these were measured."""
+    session_spread: float | None
+    """Standard deviation of a session's level, as a share; null where it is not estimated."""
+    conditions: tuple[str, ...]
+    """Flags of one side's launches that forbid a verdict: ``contended``, ``throttled``."""
     verdict: VerdictName
 
 
@@ -97,11 +119,17 @@ class PairExport(Export):
     overall: tuple[OverallExport, ...]
     score: ScoreExport | None
     """Null where no cell was compared by its speed."""
+    efficiency_score: EfficiencyScoreExport | None
+    """Null where no series has two counts on both sides."""
     regressions: tuple[str, ...]
     """Ids of cells that are worse, or failed on this side alone."""
     overall_regressions: tuple[Metric, ...]
     undecided: tuple[str, ...]
     """Ids of cells without a verdict."""
+    missing: tuple[str, ...]
+    """Ids of cells of which this side measured less than the reference."""
+    undecidable: bool
+    """Whether no cell, nor all together, could show a regression."""
     notes: tuple[str, ...]
     cells: tuple[ComparedCellExport, ...]
 
@@ -119,4 +147,6 @@ class ComparisonExport(Export):
     prices: tuple[float, ...] | None
     """Of a device and hour on each side."""
     differences: tuple[DifferenceExport, ...]
+    left_out: tuple[str, ...]
+    """Sentences on sources that are not compared."""
     pairs: tuple[PairExport, ...]

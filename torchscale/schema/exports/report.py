@@ -70,27 +70,29 @@ class FiguresExport(Export):
     """What a cell measured."""
 
     samples_per_second: float
-    """Of all devices together, mean over launches."""
+    """Of all devices together, geometric mean over launches."""
     samples_per_second_per_device: float
     tokens_per_second: float | None
+    step_mean: float
+    """Of the group's step: samples of a step ÷ ``samples_per_second``."""
     step_p50: float
-    """Of the group's step (per step its slowest rank), mean over launches."""
+    """Over all steps of all launches, per step the slowest rank; so are the other quantiles."""
     step_p95: float
     step_p99: float
     step_maximum: float
-    rank_p50: tuple[float, ...]
-    """Median step of each rank in the first launch."""
+    rank_step_means: tuple[float, ...]
+    """Mean step of each rank, over launches."""
     half_width: float | None
     """Relative half width of the 95 % interval of the mean step, from the batches of a launch; the widest launch's."""
     run_half_width: float | None
-    """The same from launch to launch; null for a single launch."""
+    """Of ``samples_per_second``, from launch to launch; null for a single launch."""
     autocorrelation: float | None
     """Lag 1, of the batches' means."""
     peak_memory_bytes: int | None
     launch_samples_per_second: tuple[float, ...]
     """Of each launch."""
     measured_steps: int
-    """In the first launch."""
+    """Of all launches together."""
     first_loss: float | None
     last_loss: float | None
     startup_seconds: float
@@ -98,7 +100,7 @@ class FiguresExport(Export):
     compile_seconds: float | None
     device: str
     joules_per_step: float | None
-    """Of all GPUs."""
+    """Of all GPUs, geometric mean over launches."""
     samples_per_joule: float | None
     stop_rule: StopRule
     """What ended the first launch's measurement."""
@@ -109,7 +111,7 @@ class FiguresExport(Export):
     flops: FlopCount | None
     telemetry: Telemetry | None
     steps: Digest
-    """Step times of the first launch."""
+    """Step times of all launches together; ``values`` are all of them in ascending order, or 500 at equal distances."""
 
 
 class PeakExport(Export):
@@ -136,7 +138,8 @@ class ComputeExport(Export):
     """During the forward and backward pass."""
     roof: float | None
     """FLOP/s that the roofline allows at this intensity."""
-    bound: Literal["compute", "memory", "communication", "input"] | None
+    bound: Literal["compute", "memory", "overhead", "communication", "input"] | None
+    """``overhead``: far below the roof, so neither compute nor memory."""
     headroom: float | None
     roof_source: str
 
@@ -162,7 +165,7 @@ class EfficiencyExport(Export):
     value: float
     baseline_world_size: int
     interval: tuple[float, float] | None
-    """95 %."""
+    """95 %, from launch to launch; null where a side has a single launch."""
     flags: tuple[str, ...]
     """Of the baseline's measurement."""
 
@@ -177,10 +180,12 @@ class TrainingCellExport(Export):
     """Why it is not ``ok``; empty where it is."""
     launches: int
     """Completed launches."""
+    planned_launches: int | None
+    """Launches that were asked for: more than ``launches`` where the state is ``partial``."""
     flags: tuple[str, ...]
     """Cautions of the measurement, such as ``noisy``."""
     figures: FiguresExport | None
-    """Null unless the state is ``ok``."""
+    """Null unless the state is ``ok`` or ``partial``; of the completed launches."""
     compute: ComputeExport | None
     decomposition: DecompositionExport | None
     diagnosis: Diagnosis | None
@@ -200,6 +205,8 @@ class ReportExport(Export):
     run: str
     """Name of the run's directory."""
     experiment_name: str
+    headline: str
+    """The result in one sentence, as the report begins."""
     environment: Environment
     """As it was when the run began."""
     sessions: tuple[SessionExport, ...]

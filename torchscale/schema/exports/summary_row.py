@@ -59,6 +59,9 @@ class SummaryRow:
     host_memory_peak_bytes: int | None = None
     sent_bytes_per_second: float | None = None
     received_bytes_per_second: float | None = None
+    step_time_mean_ms: float | None = None
+    planned_launches: int | None = None
+    outcome: str | None = None
 
     def columns(self) -> dict[str, ColumnValue]:
         """By name, in the order of the file."""

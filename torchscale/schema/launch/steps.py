@@ -48,8 +48,7 @@ class StepSample(Frozen):
         backward: The backward pass; where ``exposed_sync`` is measured, until the last gradient is computed.
         optimizer: The optimizer's step.
         bubble: In a pipeline, the time in which this rank's stages computed nothing: waiting for others, and
-        exchange that
-            nothing hides; ``None`` elsewhere.
+            transfers that nothing hides; ``None`` elsewhere.
         exposed_sync: From the last gradient until all gradients are exchanged; ``None`` where it is not measured and
             ``backward`` contains it.
         buffer_sync: Sending the module's buffers (batch-norm statistics) before the forward pass; ``None`` without any.
@@ -88,8 +87,21 @@ class EpochSample(Frozen):
     mean_loss: float | None = None
 
 
+MAX_VALUES = 500
+"""Values that a digest keeps. More than the 400 steps at which an adaptive measurement ends, so that quantiles over all
+steps of several launches are exact for these; 5 KB of JSON."""
+
+
 class Digest(Frozen):
-    """A series of times in seconds, without the series. ``histogram`` counts lie between consecutive ``edges``."""
+    """A series of times in seconds.
+
+    Attributes:
+        count: Length of the series.
+        mean: Arithmetic mean.
+        minimum, p50, p95, p99, maximum: Order statistics of the series, linear between neighbours.
+        values: The series in ascending order, all of it up to :data:`MAX_VALUES`; of a longer one as many at equal
+            distances, its ends included. Empty where only the figures above are kept.
+    """
 
     count: int = Field(ge=1)
     mean: NotNegative
@@ -98,8 +110,7 @@ class Digest(Frozen):
     p95: NotNegative
     p99: NotNegative
     maximum: NotNegative
-    edges: tuple[float, ...] = ()
-    histogram: tuple[Count, ...] = ()
+    values: tuple[float, ...] = ()
 
 
 class StepDigest(Frozen):

@@ -22,18 +22,28 @@ SMALLEST, LARGEST = 1e-30, 1e30
 anything beyond is a damaged file, and logarithms and ratios of figures inside stay finite."""
 
 Figure = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class LaunchFigures(Frozen):
-    """What one launch measured."""
+    """What one launch measured.
+
+    Attributes:
+        started_at: UTC, ISO 8601.
+        values: Figures by metric.
+        flags: Cautions of this launch; ``None`` where only those of its cell were written.
+        other_processes: Share of the cores' time that went to other processes; ``None`` where it was not read.
+    """
 
     started_at: str = ""
     values: dict[MetricKey, Figure] = Field(default_factory=dict)
+    flags: tuple[str, ...] | None = None
+    other_processes: Share | None = None
 
 
 class ResultCell(Frozen):
     """A planned cell as a comparison sees it. ``device`` and ``torch`` are what its ranks said they ran on; ``flags``
-    are cautions of the measurement."""
+    are cautions of any of its launches."""
 
     cell: AnyCell
     state: State

@@ -1,0 +1,95 @@
+"""What a gate may not overlook."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from tests.analysis.comparison.test_compare import STEADY, result, scaled, side, throughput
+from tests.factories import cells
+from torchscale.analysis.comparison.compare import compare
+from torchscale.analysis.comparison.pair import Pair
+from torchscale.schema.run.result_set import ResultCell
+from torchscale.schema.state import State
+
+FIRST, SECOND = cells()
+NOISY = (90.0, 100.0, 110.0)
+"""Intervals of some 20 %."""
+WILD = (50.0, 100.0, 200.0)
+
+
+def against(*others: ResultCell, reference: Sequence[ResultCell] = (result(FIRST), result(SECOND))) -> Pair:
+    return compare(side(*reference), side(*others))
+
+
+@pytest.mark.parametrize(
+    ("after", "missing"),
+    [
+        (result(SECOND), False),
+        (result(SECOND, (*STEADY, *STEADY)), False),
+        (result(SECOND, (100.0, 100.1), state=State.PARTIAL), True),
+        (result(SECOND, STEADY[:2]), True),
+        (result(SECOND, state=State.WAITING), True),
+        (result(SECOND, state=State.SKIPPED), True),
+        (result(SECOND, state=State.INTERRUPTED), True),
+        (result(SECOND, state=State.INCOMPLETE), True),
+        (None, True),
+        (result(SECOND, state=State.CRASHED), False),
+    ],
+)
+def test_what_the_other_side_measured_less_of(after: ResultCell | None, missing: bool) -> None:
+    """A cell that failed is not missing: it is lost, which is a regression."""
+    pair = against(result(FIRST), *([] if after is None else [after]))
+    assert [cell.cell.cell.id for cell in pair.missing(())] == ([SECOND.id] if missing else [])
+    lost = after is not None and after.state is State.CRASHED
+    assert pair.regressions(()) == ([SECOND.id] if lost else [])
+
+
+def test_more_cells_on_the_other_side_and_what_the_reference_lacks_are_not_missing() -> None:
+    assert against(result(FIRST), result(SECOND), reference=[result(FIRST)]).missing(()) == []
+    skipped = against(result(FIRST), reference=[result(FIRST), result(SECOND, state=State.SKIPPED)])
+    assert skipped.missing(()) == []
+    short = against(result(FIRST, STEADY[:1]), reference=[result(FIRST, STEADY[:2])])
+    assert short.missing(()) == [], "neither side has the launches for a verdict"
+    assert short.undecidable(())
+
+
+def test_a_partial_side_with_as_many_launches_as_the_reference_is_not_less() -> None:
+    pair = against(result(FIRST, STEADY, state=State.PARTIAL), reference=[result(FIRST)])
+    assert pair.missing(()) == []
+
+
+@pytest.mark.parametrize(
+    ("rates", "undecidable"),
+    [(STEADY, False), (scaled(STEADY, 0.9), False), (NOISY, False), (WILD, True), (STEADY[:2], True), ((1.0,), True)],
+)
+def test_a_comparison_that_could_not_show_a_loss_is_undecidable(rates: Sequence[float], undecidable: bool) -> None:
+    pair = against(result(FIRST, rates), reference=[result(FIRST, rates if rates is NOISY else STEADY)])
+    assert pair.undecidable(()) is undecidable
+
+
+def test_one_decided_cell_makes_a_comparison_decidable() -> None:
+    assert not against(result(FIRST, WILD), result(SECOND)).undecidable(())
+    assert against(result(FIRST, WILD), result(SECOND, WILD)).undecidable(())
+
+
+def test_an_interval_that_excludes_a_loss_is_not_blind_however_wide() -> None:
+    change = throughput(
+        against(result(FIRST, (400.0, 1000.0, 2500.0)), reference=[result(FIRST, (101.0, 100.0, 99.0))])
+    )
+    assert change.ratio.interval is not None
+    assert change.ratio.interval[0] > 0.75
+    assert not change.undecidable(0.02)
+
+
+def test_the_limit_follows_a_larger_threshold() -> None:
+    pair = against(result(FIRST, (70.0, 100.0, 130.0)), reference=[result(FIRST)])
+    (change,) = [change for _, change in pair.decided_by(())]
+    interval = change.ratio.interval
+    assert interval is not None
+    assert math.isclose(change.ratio.value, 0.97, abs_tol=0.01)
+    assert 0.4 < interval[0] < 0.75
+    assert change.undecidable(0.02)
+    assert not change.undecidable(0.6)

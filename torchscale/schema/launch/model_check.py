@@ -1,0 +1,23 @@
+"""What a check of a model before the sweep found."""
+
+from __future__ import annotations
+
+from torchscale.schema.base import Frozen
+
+
+class ModelCheck(Frozen):
+    """A line of ``torchscale.worker.check_models``.
+
+    Attributes:
+        problem: Why no launch can build it; empty where none is known.
+        built: Whether it was built, so that the following is known.
+        heads: Attention heads that tensor parallelism splits; ``None`` where its layers cannot be split.
+        takes_sequence: Whether the rest of its layers can be split along the sequence.
+        layers: That can be cut into pipeline stages; ``None`` where it cannot be cut.
+    """
+
+    problem: str = ""
+    built: bool = False
+    heads: int | None = None
+    takes_sequence: bool = False
+    layers: int | None = None

@@ -265,7 +265,7 @@ def test_an_environment_variable_on_the_command_line_is_text(tmp_path: Path, typ
 
 def test_a_preset_fills_only_what_is_not_written(tmp_path: Path) -> None:
     rule = load(tmp_path, SMALL + "benchmark: {preset: quick, max_steps: 7}\n").benchmark
-    assert (rule.max_steps, rule.min_steps, rule.target_half_width) == (7, 20, 0.02)
+    assert (rule.max_steps, rule.min_steps, rule.target_half_width) == (7, 20, 0.05)
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -111,9 +111,11 @@ def test_all_ranks_measure_the_same_batches(two_ranks: tuple[Path, LaunchRecord,
     assert [batch.steps for batch in first.batches] == [batch.steps for batch in second.batches] == [3] * 10
     assert [batch.steps for batch in first.warmup.batches] == [batch.steps for batch in second.warmup.batches]
     assert first.warmup.steady == second.warmup.steady
-    # They start each batch together and wait for each other in it, so neither can be far ahead.
-    for one, other in zip(first.batches, second.batches, strict=True):
-        assert one.seconds == pytest.approx(other.seconds, rel=0.5, abs=0.1)
+    # They start each batch together and wait for each other in it. A single batch of three steps may differ by as long
+    # as the machine keeps one rank waiting; all together may not.
+    assert sum(batch.seconds for batch in first.batches) == pytest.approx(
+        sum(batch.seconds for batch in second.batches), rel=0.5
+    )
 
 
 def test_memory_is_the_models_and_not_that_of_the_libraries_it_needs(

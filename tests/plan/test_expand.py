@@ -33,8 +33,8 @@ def test_the_known_matrix_is_24_cells_in_a_stable_order() -> None:
 
 
 def test_a_count_that_does_not_fit_is_skipped_with_its_reason() -> None:
-    assert reasons(gpu_counts=[1, 2, 8]) == [None, None, "needs 8 devices; this machine has 2 CPU ranks of 1 core each"]
-    assert reasons(gpu_counts=[1, 8]) == [None, "needs 8 devices; this machine has 1 CPU rank of 2 cores each"]
+    assert reasons(gpu_counts=[1, 2, 8]) == [None, None, "needs 8 devices; this machine has 2 CPU ranks of 1 core"]
+    assert reasons(gpu_counts=[1, 8]) == [None, "needs 8 devices; this machine has 2 CPU ranks of 1 core"]
 
 
 @pytest.mark.parametrize(

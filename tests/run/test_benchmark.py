@@ -66,7 +66,7 @@ def test_another_experiment_in_the_folder_is_refused(tmp_path: Path, launches: F
 def test_a_machine_that_can_run_nothing_is_refused_before_a_folder_is_made(
     tmp_path: Path, launches: FakeLaunches
 ) -> None:
-    with pytest.raises(MachineError, match="can run none of the 1 cells; the first: needs 64"):
+    with pytest.raises(MachineError, match="can run none of 1 cell; the first: needs 64"):
         benchmark(experiment(gpu_counts=[64]), output_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -87,3 +87,37 @@ def test_a_dry_run_plans_and_writes_nothing(tmp_path: Path, launches: FakeLaunch
     assert result.forecast.device_bytes == 2**34
     assert result.forecast.shared
     assert launches.ran == []
+
+
+def test_what_failed_is_at_hand_with_its_records(tmp_path: Path, launches: FakeLaunches) -> None:
+    _, second = cells()
+    launches.states[second.id] = State.CRASHED
+    outcome = benchmark(experiment(), output_dir=tmp_path)
+    assert [(record.cell_id, record.state) for record in outcome.failed()] == [(second.id, State.CRASHED)]
+    assert outcome.cells_to_run == 2
+
+
+def test_a_dry_run_knows_what_is_done_and_what_would_be_refused(tmp_path: Path, launches: FakeLaunches) -> None:
+    launches.stop_after = 1
+    benchmark(experiment(), output_dir=tmp_path)
+    plan = dry_run(experiment(), output_dir=tmp_path, predict=False)
+    assert [(item.done, item.left) for item in plan.progress] == [(1, 0), (0, 1)]
+    assert plan.problem == ""
+    other = dry_run(experiment(training={"learning_rate": 0.5}), output_dir=tmp_path, predict=False)
+    assert "holds another experiment; it differs in training.learning_rate" in other.problem
+    assert dry_run(experiment(), output_dir=tmp_path / "new", predict=False).estimate.from_earlier == 0
+
+
+def test_without_the_profiler_that_is_asked_for_everything_is_measured(
+    tmp_path: Path, launches: FakeLaunches, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_nsys(tool: str, device: object) -> None:
+        raise MachineError("nsys is not installed")
+
+    monkeypatch.setattr("torchscale.run.benchmark.choose_tool", no_nsys)
+    config = experiment(profiling={"enabled": True, "tool": "nsys"})
+    assert benchmark(config, output_dir=tmp_path, observer=recorder).exit_code is ExitCode.OK
+    assert len(launches.ran) == 2
+    told = "no cell will be profiled: nsys is not installed; --profiling.tool=auto takes torch.profiler instead"
+    assert f"warning: {told}" in recorder.notes
+    assert dry_run(config, output_dir=tmp_path, predict=False).notes == (told,)

@@ -8,10 +8,21 @@ import pandas as pd
 import pytest
 
 import torchscale
-from tests.factories import launch_record, rank_record, run, trained, training_result
+from tests.factories import (
+    experiment,
+    experiment_file,
+    launch_record,
+    machine,
+    rank_record,
+    run,
+    trained,
+    training_result,
+)
+from tests.report.test_machine import record as record_of_any_kind
 from torchscale.errors import UsageError
+from torchscale.plan.expand import make_plan
 from torchscale.schema.launch.steps import StepSample
-from torchscale.schema.launch.telemetry import GpuReading, Reading
+from torchscale.schema.launch.telemetry import GpuReading, Reading, Telemetry
 from torchscale.store.run_folder import RunFolder
 
 
@@ -78,6 +89,22 @@ def test_launches_steps_and_telemetry_are_tidy(runs: torchscale.Results) -> None
     assert set(runs.telemetry["gpu"]) == {"GPU-0", "GPU-1"}
 
 
+def test_collectives_are_tidy(tmp_path: Path) -> None:
+    config = experiment(measure=["collectives"], gpu_counts=[2])
+    plan = make_plan(config, machine()).cells
+    folder = RunFolder.create(tmp_path / "comm", experiment_file(config, plan))
+    cell = plan[0].cell
+    folder.begin_launch(cell, 0)
+    folder.finish_launch(cell, record_of_any_kind(cell, Telemetry(seconds=1.0, readings=0)))
+    runs = torchscale.load_results(tmp_path / "comm")
+    assert repr(runs) == "Results(comm: 1 of 1 cells)"
+    frame = runs.collectives
+    curves = runs.runs["comm"].collectives[0].figures
+    assert curves is not None
+    assert len(frame) == sum(len(curve.points) for curve in curves.curves) > 0
+    assert frame["busbw"].iloc[0] == curves.curves[0].points[0].busbw
+
+
 def test_efficiency_findings_cost_and_comparison_are_functions(runs: torchscale.Results, tmp_path: Path) -> None:
     efficiency = runs.efficiency()
     assert list(efficiency["gpu_count"]) == [1, 2, 1, 2]
@@ -111,7 +138,7 @@ def test_records_are_typed(runs: torchscale.Results) -> None:
 def test_frames_of_nothing_have_their_columns(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "empty", run({}).experiment)
     runs = torchscale.load_results(tmp_path / "empty")
-    assert list(runs.cells["state"]) == ["incomplete"] * 2
+    assert list(runs.cells["state"]) == ["waiting"] * 2
     assert list(runs.steps.columns) == ["run", "cell_id", "launch", "rank", "step", "seconds"]
     assert runs.telemetry.empty
     assert runs.efficiency().empty

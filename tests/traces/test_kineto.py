@@ -126,7 +126,6 @@ def test_gloo_reduces_and_scatters_by_an_all_reduce() -> None:
         ("not json", "no traceEvents"),
         (kineto(events()).replace('"ts": 700.0', '"ts": "soon"'), "Expected"),
         (kineto(events()).replace('"ts": 700.0', '"ts": NaN'), "cut off or not valid JSON"),
-        (kineto(events(), rank=None), "which rank"),
     ],
 )
 def test_what_cannot_be_read_is_said(text: str, said: str) -> None:
@@ -178,3 +177,15 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     other.write_bytes(b"\x7fELF")
     with pytest.raises(TraceError, match="neither"):
         read_recordings([other])
+
+
+def test_a_single_recording_needs_no_rank(tmp_path: Path) -> None:
+    """Programs with one process, and exporters that write no distributedInfo, do not name a rank."""
+    alone = tmp_path / "trace.json"
+    alone.write_text(kineto([event for event in events() if "nccl" not in event["name"]], rank=None))
+    trace = read_recordings([alone])
+    assert [(rank.rank, rank.world_size) for rank in trace.ranks] == [(0, 1)]
+    assert trace.notes == ("the recording names no rank; it is taken as the only one, rank 0",)
+    (tmp_path / "other.json").write_text(kineto(events(), rank=None))
+    with pytest.raises(TraceError, match="which of several ranks"):
+        read_recordings(find_recordings([tmp_path]))

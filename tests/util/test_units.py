@@ -46,6 +46,7 @@ def test_bytes(count: float, text: str) -> None:
         (3599.8, "1 h 00 min"),
         (200.0, "3 min 20 s"),
         (7500.0, "2 h 05 min"),
+        (-0.0123, "-12.3 ms"),
     ],
 )
 def test_seconds(seconds: float, text: str) -> None:
@@ -60,6 +61,7 @@ def test_rate(rate: float, text: str) -> None:
 def test_percent() -> None:
     assert format_percent(0.934) == "93.4 %"
     assert format_percent(0.934, 0) == "93 %"
+    assert format_percent(-0.0004) == "0.0 %"
 
 
 @pytest.mark.parametrize(

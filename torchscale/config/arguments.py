@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.config.experiment import Experiment
@@ -12,17 +14,36 @@ from torchscale.config.values import ConfigValue
 from torchscale.errors import UsageError
 
 DEFAULT_CONFIG = Path("benchmark_config.yaml")
+DEFAULT_BATCH_SIZE = 32
+"""Of a workload that options describe without a batch size: fills a GPU fairly, and fits nearly everywhere."""
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 60
+"""Of an experiment named after its models, so that paths stay readable."""
+
+
+@dataclass(frozen=True)
+class NamedExperiment:
+    """An experiment, and one line on where it comes from."""
+
+    experiment: Experiment
+    source: str
 
 
 def load_from_arguments(
-    arguments: Sequence[str], *, named: Path | None = None, known_options: Sequence[str] = ()
-) -> Experiment:
+    arguments: Sequence[str],
+    *,
+    named: Path | None = None,
+    known_options: Sequence[str] = (),
+    values: Sequence[ConfigValue] = (),
+) -> NamedExperiment:
     """The experiment of a command that takes a config.
 
     Args:
         arguments: At most one config file, and overrides.
         named: A config file named by an option.
         known_options: Options of the command, for suggestions.
+        values: What the options say. Where they name the models and no file is named, they are the whole config, and a
+            ``benchmark_config.yaml`` is not read.
 
     Raises:
         UsageError: several configs are named, or none where there is no ``benchmark_config.yaml``.
@@ -32,12 +53,28 @@ def load_from_arguments(
     configs = [*plain, *([str(named)] if named is not None else [])]
     if len(configs) > 1:
         raise UsageError(f"more than one config: {', '.join(configs)}", hint="overrides are written --key.sub=value")
+    if not configs and any(value.key == "models" for value in values):
+        experiment = load_experiment(None, overrides, known_options, (*_defaults(values), *values))
+        unused = f"; {DEFAULT_CONFIG} is not used, name it to change it by options" if DEFAULT_CONFIG.exists() else ""
+        return NamedExperiment(experiment, f"Config: from the options alone{unused}")
     if not configs and not DEFAULT_CONFIG.exists():
         raise UsageError(
-            f"no config: there is no {DEFAULT_CONFIG} here", hint="name one, or write one with `torchscale init`"
+            f"no config: there is no {DEFAULT_CONFIG} here",
+            hint="name one, write one with `torchscale init`, or describe it: --model resnet50 --batch-size 64 "
+            "--gpus 1,2,4",
         )
     path = Path(configs[0]) if configs else DEFAULT_CONFIG
-    return load_experiment(path, overrides, known_options=known_options)
+    return NamedExperiment(load_experiment(path, overrides, known_options, values), f"Config: {path}")
+
+
+def _defaults(values: Sequence[ConfigValue]) -> list[ConfigValue]:
+    """What a config needs beside the models that the options name."""
+    models = next(value.value for value in values if value.key == "models")
+    entries = models if isinstance(models, list) else [models]
+    names = [str(entry.get("name", "model")) if isinstance(entry, dict) else str(entry) for entry in entries]
+    first = _NOT_IN_NAMES.sub("-", names[0]).strip("-._")[:_LONGEST_NAME] or "experiment"
+    name = first if len(names) == 1 else f"{first}-and-{len(names) - 1}-more"
+    return [ConfigValue("experiment_name", name), ConfigValue("batch_sizes", [DEFAULT_BATCH_SIZE])]
 
 
 def load_from_options(

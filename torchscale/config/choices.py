@@ -85,7 +85,7 @@ class Metric(str, Enum):
     THROUGHPUT = "throughput"
     """Global samples per second."""
     STEP_P95 = "step-p95"
-    """95th percentile of the group's step, seconds."""
+    """95th percentile of the group's step within a launch, seconds."""
     MEMORY = "memory"
     """Peak bytes of the device that uses most."""
     ENERGY = "energy"
@@ -171,6 +171,21 @@ class CompareFormat(str, Enum):
     PDF = "pdf"
     MARKDOWN = "md"
     JSON = "json"
+
+
+class MatchKey(str, Enum):
+    """What of training cells must be equal for ``compare --match`` to compare them."""
+
+    MODEL = "model"
+    BATCH = "batch"
+    """Samples of a step on each device."""
+    GLOBAL_BATCH = "global_batch"
+    DEVICES = "devices"
+    PRECISION = "precision"
+    STRATEGY = "strategy"
+    SCALING = "scaling"
+    OPTIMIZER = "optimizer"
+    DATA = "data"
 
 
 class FailOn(str, Enum):

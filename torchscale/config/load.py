@@ -28,11 +28,14 @@ def load_experiment(
     overrides: Sequence[str] = (),
     known_options: Sequence[str] = (),
     values: Sequence[ConfigValue] = (),
+    *,
+    base: Mapping[str, object] | None = None,
 ) -> Experiment:
     """The experiment in a file (YAML, or JSON by its ending), changed by typed values and then by overrides.
 
     Args:
-        path: ``None`` for an experiment made of values and overrides alone.
+        path: ``None`` for an experiment made of ``base``, values and overrides alone.
+        base: Config keys where there is no file.
         overrides: As on the command line, ``--key.sub=value``; they win over ``values``.
         known_options: Options of the command, for suggestions.
         values: Typed values of keys, such as the command's own options give; never parsed as YAML.
@@ -42,7 +45,8 @@ def load_experiment(
         UsageError: an argument is not an override.
     """
     parsed = parse_overrides(overrides, known_options)
-    document = ConfigDocument("command line", {}) if path is None else read_document(path)
+    made = ConfigDocument("command line", plain_data(base or {}, "command line"))
+    document = made if path is None else read_document(path)
     return _experiment(document, [*map(override_of, values), *parsed])
 
 

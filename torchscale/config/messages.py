@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from torchscale.config.strategy import STRATEGIES
 from torchscale.config.yaml_reader import Data, KeyPath
 
 _NUMBER_AS_TEXT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]{1,2}")
-_LIST_AS_TEXT = re.compile(r"[\w.:-]+([, ]+[\w.:-]+)+")
+_LIST_AS_TEXT = re.compile(r"[\w.:-]+( *, *[\w.:-]+)+")
 _EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -29,6 +29,37 @@ _EXPECTED = {
     "model_type": "a mapping of keys to values",
     "tuple_type": "a list",
 }
+EARLIER_KEYS: Mapping[str, str] = {
+    "experiment": "experiment_name",
+    "experiment.name": "experiment_name",
+    "name": "experiment_name",
+    "data.batch_size": "batch_sizes",
+    "training.batch_size": "batch_sizes",
+    "data.mode": "data.source",
+    "data.dataset": "data.source",
+    "data.num_workers": "data.workers",
+    "model.name": "models",
+    "model.d_model": "model.options: {d_model: …}",
+    "d_model": "model.options: {d_model: …}",
+    "gpus": "gpu_counts",
+    "num_gpus": "gpu_counts",
+    "hardware.gpus": "gpu_counts",
+    "hardware.num_gpus": "gpu_counts",
+    "hardware.gpu_counts": "gpu_counts",
+    "hardware.device": "device",
+    "hardware.precision": "training.precision",
+    "hardware.name": "device",
+    "hardware.preset": "benchmark.preset",
+    "preset": "benchmark.preset",
+    "strategy": "parallel.strategy",
+    "training.strategy": "parallel.strategy",
+    "training.lr": "training.learning_rate",
+    "epochs": "training.epochs",
+    "steps": "benchmark.measure_steps",
+    "repeats": "benchmark.repeats",
+    "runs": "benchmark.repeats",
+}
+"""Keys of other tools' configs, and shorter guesses → the key here."""
 _MAX_VALUE_CHARACTERS = 60
 """A message with file, key and expectation then still fits on two lines of a terminal."""
 
@@ -52,14 +83,18 @@ def explain(error: ValidationError, data: Data) -> list[tuple[KeyPath, str]]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` or nothing. Capitals, ``-`` and ``_`` make no difference."""
+    """``; did you mean 'x'?`` or nothing. Capitals, ``-`` and ``_`` make no difference, nor dashes in front."""
     folded = {_folded(name): name for name in known}
     near = difflib.get_close_matches(_folded(word), folded, n=1, cutoff=0.6)
     return f"; did you mean {folded[near[0]]!r}?" if near else ""
 
 
-def nearest_key(key: str, siblings: Collection[str]) -> str:
-    """A suggestion: the section where a key of that name belongs, or a similar key of the same section."""
+def nearest_key(dotted_key: str, siblings: Collection[str]) -> str:
+    """A suggestion: what a key of other tools is called here, the section where a key of that name belongs, or a
+    similar key of the same section."""
+    if dotted_key in EARLIER_KEYS:
+        return f"; write {EARLIER_KEYS[dotted_key]!r}"
+    key = dotted_key.rpartition(".")[2]
     for dotted in dotted_keys():
         name = dotted.rpartition(".")[2]
         if _folded(name) == _folded(key) and name not in siblings:
@@ -88,7 +123,7 @@ def _written(value: object) -> str:
 
 
 def _folded(word: str) -> str:
-    return word.casefold().replace("_", "-")
+    return word.casefold().replace("_", "-").lstrip("-")
 
 
 def keys_of(path: KeyPath, data: Data = None) -> list[str]:
@@ -137,7 +172,7 @@ def _sentence(path: KeyPath, group: list[ErrorDetails], data: Data) -> str:
     for details in group:
         kind, context = details["type"], details.get("ctx", {})
         if kind == "extra_forbidden":
-            return f"unknown key{nearest_key(str(path[-1]), keys_of(path[:-1], data))}"
+            return f"unknown key{nearest_key('.'.join(map(str, path)), keys_of(path[:-1], data))}"
         if kind == "missing":
             return "this key is required"
         if kind == "union_tag_not_found":
@@ -168,7 +203,7 @@ def _as_list(value: str) -> str:
     """A hint for ``64,128``, which YAML reads as one word."""
     if len(value) > _MAX_VALUE_CHARACTERS or not _LIST_AS_TEXT.fullmatch(value):
         return ""
-    return f"; write a list as [{', '.join(re.split(r'[, ]+', value))}]"
+    return f"; write a list as [{', '.join(re.split(r' *, *', value))}]"
 
 
 def _value_error(text: str, value: Data) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchscale.config.messages import did_you_mean, dotted_keys, nearest_key, shortened_value, shown
+from torchscale.config.messages import EARLIER_KEYS, did_you_mean, dotted_keys, nearest_key, shortened_value, shown
 from torchscale.config.plain_data import plain_data
 from torchscale.config.values import ConfigValue
 from torchscale.config.yaml_reader import Data, KeyPath, format_path, one_line, read_yaml
@@ -82,7 +82,8 @@ def parse_overrides(arguments: Sequence[str], known_options: Sequence[str] = ())
                 hint="overrides are written --key.sub=value, such as --batch_sizes=32",
             )
         name, value = match[1], match[2]
-        _check_key(name, argument, known_options)
+        typed = value if value is not None else next(iter(remaining), "VALUE")
+        _check_key(name, argument, typed, known_options)
         if value is None:
             if not remaining or remaining[0].startswith("--"):
                 raise UsageError(f"{argument}: missing value", hint=f"write {argument}=VALUE")
@@ -111,14 +112,22 @@ def apply_overrides(data: dict[str, Data], overrides: Sequence[Override]) -> Non
         here[override.path[-1]] = override.value
 
 
-def _check_key(name: str, argument: str, known_options: Sequence[str]) -> None:
+def _check_key(name: str, argument: str, value: str, known_options: Sequence[str]) -> None:
     """A name without a dot that is not a top-level key may be a mistyped option: reported before YAML is read."""
     keys = [key for key in dotted_keys() if "." not in key]
     if "." in name or name in keys:
         return
+    shown_name = argument.partition("=")[0]
+    folded = name.replace("-", "_")
+    if folded in EARLIER_KEYS:
+        key, _, inside = EARLIER_KEYS[folded].partition(": ")
+        raise UsageError(
+            f"{shown_name}: no such option or config key",
+            hint=one_line(f"write --{key}={inside.replace('…', value) or value}"),
+        )
     near = did_you_mean(f"--{name}", [*known_options, *(f"--{key}" for key in keys)])
     place = nearest_key(name, ()).replace("'", "'--", 1)
-    raise UsageError(one_line(f"{argument.partition('=')[0]}: no such option or config key{place or near}"))
+    raise UsageError(one_line(f"{shown_name}: no such option or config key{place or near}"))
 
 
 def _value(path: tuple[str, ...], text: str, shown: str) -> Data:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from torchscale.catalog.devices import find_device
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
 from torchscale.errors import MachineError
@@ -14,8 +15,13 @@ from torchscale.plan.obstacles import ExecutionTarget
 from torchscale.plan.placement import bound_cores, ordered
 from torchscale.schema.cells.kinds import KINDS, AnyCell, of_kind
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.node.machine import Machine
 from torchscale.schema.run.experiment_file import PlannedCell
+
+_CORE_FLOPS: Mapping[str, float] = {"fp32": 320e9, "bf16": 8e12, "fp16": 8e12}
+"""No CPU core does more: two 512-bit fused multiply-adds a cycle at 5 GHz, and for the short types a matrix unit (AMX)
+of 1,024 pairs a cycle at under 4 GHz."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Plan:
         threads_per_rank: CPU threads of every rank of every cell.
         numa_cores: Cores of each device's NUMA node, by device index; empty where unknown or not requested.
         uuids: UUIDs of the GPUs by index, as far as the driver reports them.
+        peak_flops: FLOP/s that no device exceeds, by dtype: documented for GPUs, a bound for the cores of a CPU rank;
+            empty where they are not known.
     """
 
     cells: tuple[PlannedCell, ...]
@@ -37,6 +45,7 @@ class Plan:
     threads_per_rank: int
     numa_cores: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     uuids: Mapping[int, str] = field(default_factory=dict)
+    peak_flops: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def to_run(self) -> tuple[AnyCell, ...]:
@@ -99,14 +108,24 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     counts = _world_sizes(experiment, len(indices))
     threads = _threads_per_rank(experiment, device, counts, indices, machine)
     torch = machine.environment.versions.torch
-    target = ExecutionTarget(device, indices, threads, devices, experiment.launch.oversubscribe, torch)
+    fixed = experiment.launch.threads_per_rank is not None
+    target = ExecutionTarget(device, indices, threads, devices, experiment.launch.oversubscribe, torch, fixed)
     cells = tuple(
         PlannedCell(cell=cell, skip_reason=plan_kind(cell.kind).skip_reason(cell, target))
         for cell in _expand(experiment, device, counts)
     )
     numa_cores = machine.cores_beside(devices) if experiment.launch.numa_binding else {}
     uuids = {info.index: info.uuid for info in devices if info.uuid is not None}
-    return Plan(cells, device, indices, threads, numa_cores, uuids)
+    cpu_peaks = {dtype: threads * rate for dtype, rate in _CORE_FLOPS.items()}
+    peaks = cpu_peaks if device == "cpu" else _documented_peaks(devices, indices)
+    return Plan(cells, device, indices, threads, numa_cores, uuids, peaks)
+
+
+def _documented_peaks(devices: Sequence[DeviceInfo], indices: Sequence[int]) -> Mapping[str, float]:
+    """The documented rates of the devices in use; empty unless all are the same one of the catalogue."""
+    facts = [find_device(info.name) for info in devices if info.index in indices]
+    first = facts[0] if facts else None
+    return first.peak_flops if first is not None and all(fact == first for fact in facts) else {}
 
 
 def _resolve_device(experiment: Experiment, machine: Machine) -> DeviceKind:
@@ -124,7 +143,8 @@ def _resolve_device(experiment: Experiment, machine: Machine) -> DeviceKind:
     if requested == "cuda":
         raise MachineError(
             "device: cuda, but PyTorch finds no CUDA device on this machine",
-            hint="run `torchscale validate --require cuda` to see why",
+            hint="run `torchscale validate --require cuda` to see why; to plan for another machine, add --dry-run "
+            "--hardware 8xh100",
         )
     return "cpu"
 

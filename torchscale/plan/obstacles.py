@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from torchscale.catalog.models import MODELS, InputKind, find_model
 from torchscale.config.choices import DeviceKind
 from torchscale.config.degrees import Degrees
-from torchscale.config.strategy import Ddp, Fsdp, PipelineBase, is_sequence_parallel
+from torchscale.config.strategy import Ddp, Fsdp, Hybrid, PipelineBase, is_sequence_parallel
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.node.environment import DeviceInfo
 
 _MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
 """Compute capability from which tensor cores have the type: Ampere, and Ada for fp8."""
+_HEADS_OF_WIDTH = (("d_model", "nhead"), ("hidden_size", "num_heads"))
+"""Options whose width is split evenly over attention heads."""
 _CUDA_ONLY = ("tf32", "fp8")
 _CIFAR_CLASSES = 100
 _FSDP_ON_CPUS = (2, 7)
@@ -35,6 +37,8 @@ class ExecutionTarget:
         devices: What is known of the machine's devices.
         oversubscribe: Whether ranks may share devices.
         torch: Version.
+        fixed_threads: Whether the config sets ``threads``; else they are the cores, shared out over the largest count
+            that fits.
     """
 
     device: DeviceKind
@@ -43,6 +47,7 @@ class ExecutionTarget:
     devices: tuple[DeviceInfo, ...]
     oversubscribe: bool
     torch: str
+    fixed_threads: bool = False
 
     @property
     def capacity(self) -> int:
@@ -77,7 +82,8 @@ def too_few_devices(cell: AnyCell, target: ExecutionTarget) -> str | None:
         return None
     have = f"{capacity} GPU{'s' * (capacity != 1)}"
     if target.device == "cpu":
-        have = f"{capacity} CPU rank{'s' * (capacity != 1)} of {threads} core{'s' * (threads != 1)} each"
+        ranks, each = (capacity, threads) if target.fixed_threads else (len(target.indices), 1)
+        have = f"{ranks} CPU rank{'s' * (ranks != 1)} of {each} core{'s' * (each != 1)}"
     return f"needs {cell.world_size} devices; this machine has {have}"
 
 
@@ -89,6 +95,12 @@ def _strategy_obstacle(cell: TrainingCell) -> str | None:
         text = str(error)
         return text if text.startswith("strategy") else f"{cell.strategy.name}: {text}"
     facts = find_model(cell.model)
+    if (
+        isinstance(cell.strategy, Hybrid)
+        and degrees.data == degrees.world_size
+        and degrees.shard == 1 < degrees.world_size
+    ):
+        return "hybrid without degrees is plain DDP; name ddp, or set shard, tensor or pipeline"
     for split in cell.strategy.splits:  # also on one device: a baseline without its other world sizes is useless
         if facts is not None and split not in facts.splits:
             able = dict.fromkeys(other.family for other in MODELS.values() if split in other.splits)
@@ -102,6 +114,10 @@ def _shape_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
     options, strategy = cell.model_options, cell.strategy
     facts = find_model(cell.model)
     heads = options.get("num_heads", None if facts is None else facts.heads)
+    for width_name, heads_name in _HEADS_OF_WIDTH:
+        width, parts = options.get(width_name), options.get(heads_name)
+        if isinstance(width, int) and isinstance(parts, int) and width % parts:
+            return f"{heads_name} {parts} does not divide {width_name} {width}"
     length, layers = options.get("sequence_length"), options.get("num_layers")
     if isinstance(heads, int) and heads % degrees.tensor:
         return f"{heads} attention heads do not divide over {degrees.tensor} tensor-parallel devices"

@@ -10,17 +10,22 @@ from torchscale.analysis.comparison.conditions import unlike_before
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ProfileTarget, Rerun
 from torchscale.config.experiment import Experiment
-from torchscale.errors import ExitCode, MachineError
+from torchscale.errors import ExitCode, MachineError, StoreError
 from torchscale.launch.prediction import predict_cells
+from torchscale.plan.duration import CellProgress, Estimate, LaunchEnd, cell_progress, estimate_seconds
 from torchscale.plan.forecast import Forecast
-from torchscale.report.text.labels import listed
+from torchscale.report.text.labels import listed, plural
 from torchscale.run.cell_profiler import CellProfiler, choose_tool
 from torchscale.run.context import RESULTS, PlannedRun, measuring, plan_run, sweep_exit_code
+from torchscale.run.failures import failed_launches
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.sweep import Sweep
-from torchscale.schema.cells.kinds import training_workload
+from torchscale.schema.cells.kinds import AnyCell, training_workload
+from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
+from torchscale.store.changes import launch_ends
+from torchscale.store.resume import refuse_other_experiment
 from torchscale.store.run_folder import RunFolder
 
 PREDICTION_SECONDS = 30.0
@@ -46,17 +51,50 @@ class BenchmarkOutcome:
         """130 interrupted, 1 if any cell failed, else 0."""
         return sweep_exit_code(self._states(), interrupted=self.interrupted)
 
+    @property
+    def cells_to_run(self) -> int:
+        """Cells that this machine can run."""
+        return sum(state is not State.SKIPPED for state in self._states())
+
+    def failed(self) -> tuple[LaunchRecord, ...]:
+        """A failed launch of each cell that failed.
+
+        Raises:
+            StoreError: the folder cannot be read.
+        """
+        return failed_launches(self.directory, self.summary)
+
     def _states(self) -> Iterator[State]:
         return (cell.state for cell in self.summary.everything)
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """The plan of an experiment, with predicted memory, and where results would go."""
+    """The plan of an experiment, with what is done and left of it.
+
+    Attributes:
+        planned: The plan and its machine.
+        forecast: Predicted memory.
+        directory: Where results would go, or are.
+        progress: Of every cell to run, in plan order.
+        problem: Why the run would be refused in ``directory``; else empty.
+        notes: What else a user should know before the run.
+    """
 
     planned: PlannedRun
     forecast: Forecast
     directory: Path
+    progress: tuple[CellProgress, ...]
+    problem: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def estimate(self) -> Estimate:
+        """About how long the rest takes."""
+        experiment = self.planned.experiment
+        return estimate_seconds(
+            self.progress, experiment.benchmark, experiment.launch.timeout_seconds, self.planned.plan
+        )
 
 
 def default_directory(experiment: Experiment) -> Path:
@@ -65,22 +103,67 @@ def default_directory(experiment: Experiment) -> Path:
 
 
 def dry_run(
-    experiment: Experiment, *, output_dir: Path | None = None, predict: bool = True, observer: Observer = SILENT
+    experiment: Experiment,
+    *,
+    output_dir: Path | None = None,
+    hardware: str | None = None,
+    predict: bool = True,
+    rerun: Rerun | None = None,
+    observer: Observer = SILENT,
 ) -> DryRun:
-    """Plan an experiment on this machine and run nothing.
+    """Plan an experiment and run nothing.
 
     Args:
         experiment: What to plan.
-        output_dir: Where results would go.
+        output_dir: Where results would go; what is measured there already is not planned again.
+        hardware: A machine to plan for, such as ``8xh100``; by default the machine at hand.
         predict: Whether memory is predicted, for :data:`PREDICTION_SECONDS` at most.
+        rerun: Which complete launches would be measured again.
         observer: Shows what takes time.
 
     Raises:
-        MachineError: the machine cannot be examined.
+        UsageError: there is no machine of that name.
+        MachineError: the machine cannot be examined, or lacks the device that the experiment asks for.
+        StoreError: ``output_dir`` holds something that cannot be read.
     """
-    planned = plan_run(experiment, observer)
+    planned = plan_run(experiment, observer, hardware=hardware)
     directory = output_dir if output_dir is not None else default_directory(experiment)
-    return DryRun(planned, _forecast(planned, predict, observer), directory)
+    repeats = experiment.benchmark.repeats
+    progress = tuple(cell_progress(cell, _ended(directory, cell), repeats, rerun) for cell in planned.plan.to_run)
+    problem = "" if hardware else _problem(directory, planned)
+    notes = tuple(_profiling_notes(planned))
+    return DryRun(planned, _forecast(planned, predict, observer), directory, progress, problem, notes)
+
+
+def _ended(directory: Path, cell: AnyCell) -> dict[int, LaunchEnd]:
+    ends = launch_ends(directory, cell.id)
+    known = {state.value for state in State}
+    return {launch: LaunchEnd(State(state), seconds) for launch, (state, seconds) in ends.items() if state in known}
+
+
+def _problem(directory: Path, planned: PlannedRun) -> str:
+    """Why the run would be refused in ``directory``; empty where it would not."""
+    if not (directory / "experiment.json").exists():
+        return ""
+    try:
+        refuse_other_experiment(directory, RunFolder.open(directory).experiment, planned.experiment_file())
+    except StoreError as error:
+        return error.message
+    return ""
+
+
+def _profiling_notes(planned: PlannedRun) -> Iterator[str]:
+    """What ``profiling`` asks for and will not get."""
+    settings = planned.experiment.profiling
+    if not settings.enabled or settings.trigger == "never" or planned.named:
+        return
+    try:
+        choice = choose_tool(settings.tool, planned.plan.device)
+    except MachineError as error:
+        yield f"no cell will be profiled: {error.message}; --profiling.tool=auto takes torch.profiler instead"
+        return
+    if choice.note:
+        yield choice.note
 
 
 def benchmark(
@@ -111,7 +194,7 @@ def benchmark(
     directory = output_dir if output_dir is not None else default_directory(experiment)
     if not plan.to_run:
         raise MachineError(
-            f"this machine can run none of the {len(plan.cells)} cells; the first: {plan.cells[0].skip_reason}",
+            f"this machine can run none of {plural(len(plan.cells), 'cell')}; the first: {plan.cells[0].skip_reason}",
             hint="`torchscale benchmark --dry-run` shows the reason of each",
         )
     repeats = experiment.benchmark.repeats
@@ -123,7 +206,13 @@ def benchmark(
         _warn_of_other_conditions(folder.experiment, planned, len(pending), observer)
         observer.detail(f"run folder: {directory}")
         with observer.launches(plan.device, len(pending), repeats) as listener:
-            summary = sweep.run(pending, listener, stop, _profiler(planned, observer))
+            profiler = _profiler(planned, observer)
+            summary = sweep.run(pending, listener, stop, profiler)
+        if profiler is not None and not stop.asked and not any(cell.profile for cell in summary.cells):
+            observer.note(
+                "profiling: no cell was recorded, since no bottleneck was found in any; --profiling.trigger=always "
+                "records all"
+            )
         return BenchmarkOutcome(directory, summary, stop.asked)
 
 
@@ -132,9 +221,12 @@ def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:
     settings = planned.experiment.profiling
     if not settings.enabled or settings.trigger == "never":
         return None
-    choice = choose_tool(settings.tool, planned.plan.device)
-    if choice.note:
-        observer.note(choice.note)
+    for text in _profiling_notes(planned):
+        observer.note(f"warning: {text}")
+    try:
+        choice = choose_tool(settings.tool, planned.plan.device)
+    except MachineError:  # said above: what can be measured is measured
+        return None
     return CellProfiler(
         planned.plan,
         choice,
@@ -153,9 +245,8 @@ def _announcement(planned: PlannedRun, pending: int) -> str:
     skipped = len(plan.cells) - len(plan.to_run)
     done = f", {launches - pending} done before" if pending < launches else ""
     left_out = f"; {skipped} skipped (see --dry-run)" if skipped else ""
-    noun = "launch" if launches == 1 else "launches"
-    where = planned.device_label
-    return f"{experiment.experiment_name}: {len(plan.to_run)} cells, {launches} {noun}{done}{left_out}, on {where}"
+    amount = f"{plural(len(plan.to_run), 'cell')}, {plural(launches, 'launch')}"
+    return f"{experiment.experiment_name}: {amount}{done}{left_out}, on {planned.device_label}"
 
 
 def _warn_of_other_conditions(file: ExperimentFile, planned: PlannedRun, pending: int, observer: Observer) -> None:

@@ -40,7 +40,7 @@ def _devices() -> Rows:
     return [
         {
             "name": facts.title,
-            "memory": format_byte_rate(facts.memory_bytes_per_second),
+            "memory bandwidth": format_byte_rate(facts.memory_bytes_per_second),
             "dense peaks": ", ".join(f"{name} {format_flops(rate)}" for name, rate in facts.peak_flops.items()),
             "source": facts.source,
         }
@@ -92,7 +92,7 @@ def _models() -> Rows:
         ("torchvision:NAME", "its classifiers, where it is installed"),
         ("timm:NAME", "its classifiers, where it is installed"),
         ("hf:PATH/config.json", "a local Hugging Face configuration"),
-        ("my_pkg.my_module:build", "your own model (docs/models.md)"),
+        ("my_pkg.my_module:build", "your own model (torchscale docs models)"),
     )
     blank = {"parameters": "", "forward": "", "splits": ""}
     return [*rows, *({"name": name, "meaning": meaning, **blank, "options": meaning} for name, meaning in others)]

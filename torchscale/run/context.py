@@ -17,6 +17,8 @@ from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.process import adopt_orphans
 from torchscale.plan.expand import Plan, make_plan
+from torchscale.run.checks import checked
+from torchscale.run.named_machine import machine_named
 from torchscale.run.observer import Observer
 from torchscale.schema.node.environment import redact
 from torchscale.schema.node.machine import Machine
@@ -34,18 +36,27 @@ RESULTS = Path("results")
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """An experiment, the machine at hand, and the plan that follows from both."""
+    """An experiment, the machine at hand, and the plan that follows from both.
+
+    Attributes:
+        experiment: What was asked.
+        machine: Of the plan.
+        plan: Cells to run or to skip.
+        named: The name of a machine that is not here, for plans that are only shown; else empty.
+    """
 
     experiment: Experiment
     machine: Machine
     plan: Plan
+    named: str = ""
 
     @property
     def device_label(self) -> str:
         """``2 × NVIDIA H200``, or the CPU's cores and threads."""
         if self.plan.device == "cuda":
             names = sorted({device.name for device in self.machine.environment.devices})
-            return f"{len(self.plan.device_indices)} × {', '.join(names)}"
+            planned = f" (planned for {self.named}, not this machine)" if self.named else ""
+            return f"{len(self.plan.device_indices)} × {', '.join(names)}{planned}"
         threads = f"{self.plan.threads_per_rank} thread{'s' * (self.plan.threads_per_rank > 1)}"
         return f"CPU ({len(self.plan.device_indices)} cores, {threads} per rank, gloo)"
 
@@ -89,14 +100,16 @@ def find_machine(observer: Observer) -> Machine:
         return detect_machine()
 
 
-def plan_run(experiment: Experiment, observer: Observer) -> PlannedRun:
-    """Plan an experiment for the machine at hand.
+def plan_run(experiment: Experiment, observer: Observer, *, hardware: str | None = None) -> PlannedRun:
+    """Plan an experiment for the machine at hand, or for one by name; its models and data are checked.
 
     Raises:
-        MachineError: as :func:`find_machine`, or the config asks for devices that are not here.
+        UsageError: there is no machine called ``hardware``.
+        MachineError: as :func:`find_machine`, or the config asks for devices that are not there.
     """
-    machine = find_machine(observer)
-    return PlannedRun(experiment, machine, make_plan(experiment, machine))
+    machine = find_machine(observer) if hardware is None else machine_named(hardware)
+    plan = checked(make_plan(experiment, machine), experiment, observer)
+    return PlannedRun(experiment, machine, plan, hardware or "")
 
 
 def timestamped(name: str, parent: Path = RESULTS) -> Path:

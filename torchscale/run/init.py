@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from torchscale.catalog.machines import ACCELERATORS, find_machine_named
 from torchscale.catalog.presets import HARDWARE_PRESETS, HardwarePreset, fitted_preset
 from torchscale.config.messages import did_you_mean
+from torchscale.config.yaml_reader import read_yaml
 from torchscale.errors import UsageError
-from torchscale.launch.machine import detect_gpus
+from torchscale.launch.machine import detect_gpus, usable_cores
 from torchscale.util.files import atomic_write_text
 
 _TEMPLATE = """\
 # A torchscale experiment for {title}.
-# Every key is explained in docs/configuration.md; `torchscale config show` prints them all with their defaults.
-# Any value can be changed on the command line: --batch_sizes=[32,64] --training.precision=bf16
+# Every key is explained by `torchscale docs configuration`; `torchscale config show` prints all with their defaults.
+# Any value can be changed on the command line: --batch-size 32,64 --training.precision=bf16
 {notes}
 experiment_name: {experiment_name}   # results go to results/{experiment_name}
 
@@ -41,6 +44,10 @@ launch:
 """
 
 
+_BF16 = (8, 0)
+"""Compute capability from which GPUs have bf16."""
+
+
 def write_config(path: Path, *, hardware: str | None = None, force: bool = False) -> HardwarePreset:
     """Write a config; returns the preset that it was made from.
 
@@ -58,7 +65,7 @@ def write_config(path: Path, *, hardware: str | None = None, force: bool = False
         raise UsageError(f"{path} exists", hint="choose another name, or replace it with --force")
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent} is not a directory", hint="create it first")
-    atomic_write_text(path, config_text(preset))
+    atomic_write_text(path, _as_json(config_text(preset)) if path.suffix.lower() == ".json" else config_text(preset))
     return preset
 
 
@@ -78,6 +85,11 @@ def config_text(preset: HardwarePreset) -> str:
     return "\n".join(_aligned(line) for line in text.splitlines()) + "\n"
 
 
+def _as_json(text: str) -> str:
+    """The same config as JSON, which has no comments."""
+    return json.dumps(read_yaml(text, "config").data, indent=2) + "\n"
+
+
 def _aligned(line: str) -> str:
     """Comments behind values start in one column."""
     value, mark, comment = line.partition("  #")
@@ -87,8 +99,15 @@ def _aligned(line: str) -> str:
 def _preset(hardware: str | None) -> HardwarePreset:
     if hardware is None:
         gpus = detect_gpus()
-        return fitted_preset(len(gpus), has_bf16=bool(gpus) and min(gpus) >= (8, 0))  # bf16 needs capability 8.0
-    if hardware not in HARDWARE_PRESETS:
+        return fitted_preset(len(gpus), bool(gpus) and min(gpus) >= _BF16, len(usable_cores()))
+    if hardware in HARDWARE_PRESETS:
+        return HARDWARE_PRESETS[hardware]
+    named = find_machine_named(hardware)
+    if named is None or named.accelerator is None:
         near = did_you_mean(hardware, HARDWARE_PRESETS)
-        raise UsageError(f"--hardware {hardware}: no such preset{near}", hint=f"known: {', '.join(HARDWARE_PRESETS)}")
-    return HARDWARE_PRESETS[hardware]
+        raise UsageError(
+            f"--hardware {hardware}: no such machine{near}",
+            hint=f"known: {', '.join(HARDWARE_PRESETS)}; or any count of {', '.join(ACCELERATORS)}, such as 4xa100",
+        )
+    capability = tuple(map(int, named.accelerator.capability.split(".")))
+    return fitted_preset(named.count, capability >= _BF16, named.count, named.name)

@@ -16,8 +16,9 @@ from torchscale.analysis.summary.machine import (
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
-from torchscale.errors import ExitCode, MachineError
+from torchscale.errors import ExitCode, MachineError, UsageError
 from torchscale.plan.expand import Plan, make_plan
+from torchscale.run.checks import checked, disk_problem
 from torchscale.run.context import PlannedRun, find_machine, measuring, sweep_exit_code, timestamped
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.sweep import Sweep
@@ -105,6 +106,7 @@ def plan_machine(experiment: Experiment, directory: Path, observer: Observer) ->
 
     Raises:
         MachineError: this machine can run none of them.
+        UsageError: the disk to be measured cannot be used.
         StoreError: ``directory`` holds something that cannot be read.
     """
     machine = find_machine(observer)
@@ -117,9 +119,23 @@ def plan_machine(experiment: Experiment, directory: Path, observer: Observer) ->
         largest = max(cell.world_size for cell in plan.to_run)
         experiment = experiment.model_copy(update={"gpu_counts": (largest,)})
         plan = make_plan(experiment, machine)
+    _check_disk(experiment)
+    plan = checked(plan, experiment, observer)
     if not plan.to_run:
         raise MachineError(plan.cells[0].skip_reason or "nothing to measure")
     return PlannedRun(experiment, machine, plan)
+
+
+def _check_disk(experiment: Experiment) -> None:
+    """A disk that cannot be measured is found before any rate is.
+
+    Raises:
+        UsageError: the directory does not exist, or nothing can be written there.
+    """
+    disk = experiment.hardware.disk_path
+    problem = disk_problem(disk) if disk is not None and "hardware" in experiment.measure else None
+    if problem is not None:
+        raise UsageError(f"--disk {problem}", hint="name an existing directory that you may write to")
 
 
 def _measure(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.config.choices import ProfileTarget, Tool, ToolChoice, WindowChoice
+from torchscale.config.dump import changed_content
 from torchscale.config.experiment import Experiment
+from torchscale.config.yaml_reader import Data
 from torchscale.errors import ExitCode, MachineError, OutputError, TorchscaleError, TraceError, UsageError
 from torchscale.launch.process import adopt_orphans
 from torchscale.launch.profile import UserRun, record_program
 from torchscale.plan.expand import Plan
+from torchscale.report.text.labels import cell_label
 from torchscale.run.cell_profiler import CellProfiler, Profile, analyze_files, analyze_recording, choose_tool
 from torchscale.run.context import measuring, plan_run, stop_on_signals, timestamped
 from torchscale.run.observer import SILENT, Observer
@@ -24,17 +28,18 @@ from torchscale.step_profiler import RECORD_VARIABLE
 from torchscale.store.run_folder import PROFILED_ONLY, RunFolder
 from torchscale.traces.nsys.strip import strip_environment
 
-PROFILES = Path("profiles")
 _PROGRAM_MARGIN_SECONDS = 1800.0
 """What the user's program may take beside the delay and the recording: start-up of a large job takes minutes."""
 
 
 @dataclass(frozen=True)
 class ProfileOutcome:
-    """What profiling gave. ``profile`` is ``None`` where Ctrl-C or TERM ended it."""
+    """What profiling gave. ``profile`` is ``None`` where Ctrl-C or TERM ended it; ``run_folder`` is what ``report``
+    takes: the recording's ``directory`` or the run folder around it."""
 
     directory: Path
     profile: Profile | None
+    run_folder: Path
 
     @property
     def exit_code(self) -> ExitCode:
@@ -63,17 +68,19 @@ def profile_workload(
     max_steps: int = 200,
     target: ProfileTarget = ProfileTarget.SYNC_STALLS,
     tool: ToolChoice = ToolChoice.AUTO,
+    any_workload: bool = False,
     observer: Observer = SILENT,
 ) -> ProfileOutcome:
     """Record some steps of one workload, at its largest device count, and analyze them.
 
     Args:
         experiment: Describes one workload.
-        output_dir: A run folder, new or to be joined; ``profiles/<time>`` by default.
+        output_dir: A run folder, new or to be joined; ``results/profile-<model>-<time>`` by default.
         seconds: Record this long, in whole steps,
         max_steps: but no more steps than this.
         target: What the recording is for.
         tool: Which profiler records.
+        any_workload: Take the first of several workloads, and say which.
         observer: Shows messages.
 
     Raises:
@@ -82,9 +89,9 @@ def profile_workload(
         StoreError: ``output_dir`` cannot be read.
         OutputError: it cannot be written.
     """
-    directory = output_dir if output_dir is not None else timestamped("", PROFILES)
     planned = plan_run(experiment, observer)
-    cell = _one_workload(planned.plan)
+    cell = _one_workload(planned.plan, observer if any_workload else None)
+    directory = output_dir if output_dir is not None else timestamped(f"profile-{_safe_name(cell.model)}")
     with observer.status("Looking for a profiler"):
         choice = choose_tool(tool.value, planned.plan.device)
     if choice.note:
@@ -94,10 +101,11 @@ def profile_workload(
     profiled_only = (PlannedCell(cell=cell, skip_reason=PROFILED_ONLY),)
     with measuring(directory) as stop:
         folder = RunFolder.join(directory, planned.experiment_file().model_copy(update={"plan": profiled_only}))
-        observer.note(f"Recording {cell.model} on {cell.world_size} ranks with {choice.tool.value}")
+        observer.note(f"Recording {cell_label(cell)} with {choice.tool.value}")
         SummaryFile(folder).write()  # the folder has a cell more
-        profile = profiler.profile(cell, folder.begin_profile(cell), stop, lambda _: None)
-        return ProfileOutcome(profile.directory, None if stop.asked else profile)
+        with observer.status("Recording"):
+            profile = profiler.profile(cell, folder.begin_profile(cell), stop, lambda _: None)
+        return ProfileOutcome(profile.directory, None if stop.asked else profile, directory)
 
 
 def profile_program(
@@ -117,7 +125,7 @@ def profile_program(
 
     Args:
         command: argv of the program.
-        output_dir: Where the recording goes; ``profiles/<time>`` by default.
+        output_dir: Where the recording goes; ``results/profile-<program>-<time>`` by default.
         seconds, max_steps, target, tool: As of :func:`profile_workload`.
         delay_seconds: Under nsys, the time before recording starts.
         keep_running: Whether the program goes on after the recording.
@@ -129,7 +137,7 @@ def profile_program(
         MachineError: the program cannot be started, or the profiler cannot be used.
         OutputError: ``output_dir`` cannot be created.
     """
-    directory = output_dir if output_dir is not None else timestamped("", PROFILES)
+    directory = output_dir if output_dir is not None else timestamped(f"profile-{_program_name(command)}")
     with observer.status("Looking for a profiler"):
         choice = choose_tool(tool.value, None)
     if choice.note:
@@ -154,8 +162,26 @@ def profile_program(
         if stop.asked:
             if recording.files:
                 observer.note(f"Interrupted; the recording is kept: torchscale profile analyze {directory}")
-            return ProfileOutcome(directory, None)
-    return ProfileOutcome(directory, analyze_recording(directory, recording))
+            return ProfileOutcome(directory, None, directory)
+    with observer.status("Analyzing the recording"):
+        return ProfileOutcome(directory, analyze_recording(directory, recording), directory)
+
+
+def measured_config(directory: Path) -> dict[str, Data] | None:
+    """The config keys of what a run folder measured; ``None`` where ``directory`` is no run folder or measured no
+    training.
+
+    Raises:
+        StoreError: its ``experiment.json`` cannot be read.
+    """
+    if not (directory / "experiment.json").is_file():
+        return None
+    config = RunFolder.open(directory).experiment.config
+    if "training" not in config.measure:
+        return None
+    content = changed_content(config)
+    content["measure"] = ["training"]
+    return content
 
 
 def analyze_recordings(
@@ -196,18 +222,36 @@ def strip_recording(source: Path, output: Path) -> list[str]:
     return list(strip_environment(source, output))
 
 
-def _one_workload(plan: Plan) -> TrainingCell:
-    """The plan's largest count of its one workload.
+def _safe_name(text: str) -> str:
+    """``my.net:build`` → ``my.net-build``: for a directory."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:60] or "workload"
+
+
+def _program_name(command: Sequence[str]) -> str:
+    """``train`` of ``torchrun … train.py``, else the program itself."""
+    scripts = [Path(argument).stem for argument in command if argument.endswith(".py")]
+    return _safe_name(scripts[0] if scripts else Path(command[0]).name)
+
+
+def _one_workload(plan: Plan, observer: Observer | None) -> TrainingCell:
+    """The plan's largest count of its one workload; of the first one where an observer is to be told which.
 
     Raises:
-        UsageError: it holds several workloads.
+        UsageError: it holds several workloads, and there is no observer.
         MachineError: this machine cannot run it.
     """
     if not plan.training:
         skipped = [entry for entry in plan.cells if entry.skip_reason is not None]
         reason = f"this machine cannot run {skipped[0].cell.id}: {skipped[0].skip_reason}" if skipped else ""
         raise MachineError(reason or "the config trains nothing", hint="profile a config that measures training")
-    if len({cell.series for cell in plan.training}) > 1:
+    workloads = {cell.series: cell for cell in sorted(plan.training, key=lambda cell: cell.world_size)}
+    if len(workloads) > 1 and observer is not None:
+        chosen = workloads[plan.training[0].series]
+        observer.note(
+            f"The first of {len(workloads)} workloads there; choose another with --model, --batch-size, --precision …"
+        )
+        return chosen
+    if len(workloads) > 1:
         names = ", ".join(cell.id for cell in plan.training[:6])
         raise UsageError(
             f"the config describes several workloads ({names} …)",

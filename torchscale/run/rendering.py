@@ -6,8 +6,8 @@ from torchscale.config.choices import CompareFormat, ReportFormat
 from torchscale.report.document import Document
 
 
-def render_document(kind: ReportFormat | CompareFormat, document: Document) -> bytes:
-    """Render as HTML, PDF or Markdown.
+def render_document(kind: ReportFormat | CompareFormat, document: Document, *, summary: bool = False) -> bytes:
+    """Render as HTML, PDF or Markdown; a ``summary`` is short Markdown.
 
     Raises:
         ValueError: ``kind`` is a format that is not made from a document.
@@ -18,9 +18,9 @@ def render_document(kind: ReportFormat | CompareFormat, document: Document) -> b
 
         return render_pdf(document)
     if kind.value == ReportFormat.MARKDOWN.value:
-        from torchscale.report.formats.markdown import render_markdown  # noqa: PLC0415 - one format a call
+        from torchscale.report.formats.markdown import render_markdown, render_summary  # noqa: PLC0415 - one format a call
 
-        return render_markdown(document).encode()
+        return (render_summary(document) if summary else render_markdown(document)).encode()
     if kind.value == ReportFormat.HTML.value:
         from torchscale.report.formats.html import render_html  # noqa: PLC0415 - reads plotly's script
 

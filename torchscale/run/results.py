@@ -64,7 +64,8 @@ class Results:
 
     def __repr__(self) -> str:
         summaries = ", ".join(
-            f"{name}: {len(run.measured)} of {len(run.cells)} cells" for name, run in self.runs.items()
+            f"{name}: {sum(cell.state.has_figures for cell in run.in_plan_order)} of {len(run.in_plan_order)} cells"
+            for name, run in self.runs.items()
         )
         return f"Results({summaries})"
 
@@ -91,7 +92,7 @@ class Results:
     def cells(self) -> pd.DataFrame:
         """One row a cell of training: what it is, how it ended, its figures.
 
-        Times are in seconds, sizes in bytes, rates per second and of all devices unless a name says otherwise;
+        Times are in seconds unless the name ends in ``_ms``, sizes in bytes, rates per second and of all devices;
         ``efficiency_low`` and ``_high`` are the 95 % interval from launch to launch.
         """
         from torchscale.report.formats.export import cell_row  # noqa: PLC0415 - light, and only frames need it
@@ -99,8 +100,36 @@ class Results:
         return _frame({"run": name, **cell_row(cell), **_more(cell)} for name, cell in self._trained())
 
     @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """One row for each operation, dtype and size of every collectives cell: mean and p95 in seconds, algorithm and
+        bus bandwidth in bytes per second, wrong elements."""
+        rows: list[dict[str, object]] = [
+            {
+                "run": name,
+                "cell_id": cell.cell.id,
+                "gpu_count": cell.cell.world_size,
+                "backend": cell.figures.backend,
+                "operation": curve.operation,
+                "dtype": curve.dtype,
+                "payload_bytes": point.payload_bytes,
+                "seconds": point.seconds,
+                "p95_seconds": point.p95,
+                "algbw": point.algbw,
+                "busbw": point.busbw,
+                "wrong_elements": point.wrong_elements,
+            }
+            for name, run in self.runs.items()
+            for cell in run.collectives
+            if cell.figures is not None
+            for curve in cell.figures.curves
+            for point in curve.points
+        ]
+        return _frame(rows, ["run", "cell_id", "gpu_count", "operation", "dtype", "payload_bytes", "seconds", "busbw"])
+
+    @cached_property
     def launches(self) -> pd.DataFrame:
-        """One row a launch of an ``ok`` cell, of any kind: the figures that comparisons rest on."""
+        """One row a launch with figures, of cells of any kind: what comparisons rest on. Launches of failed cells have
+        none."""
         rows = [
             {
                 "run": name,
@@ -240,7 +269,7 @@ def _more(cell: TrainingSummary) -> dict[str, object]:
         **phases,
         "startup_seconds": figures.startup_seconds,
         "measured_steps": figures.measured_steps,
-        "measured_seconds": figures.measured_steps * cell.cell.global_batch_size / figures.samples_per_second,
+        "measured_seconds": figures.measured_steps * figures.step_mean,
         "device": figures.device,
     }
 

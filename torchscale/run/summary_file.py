@@ -40,7 +40,7 @@ class SummaryFile:
         """Take in a cell whose launches or profile have changed, as the folder has it by now (writes).
 
         Returns:
-            The cell by itself, as if no more launches were to come.
+            The cell by itself.
         """
         summary = self._running.update(cell_run)
         self.write()

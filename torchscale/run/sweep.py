@@ -11,6 +11,7 @@ from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.sections import ProfilingSettings
 from torchscale.launch.control import StopRequest
+from torchscale.plan.duration import runs_again
 from torchscale.plan.expand import Plan
 from torchscale.run.cell_profiler import CellProfiler
 from torchscale.run.launcher import Pending, in_order, open_launcher
@@ -43,7 +44,7 @@ class Sweep:
         for launch in range(self._experiment.benchmark.repeats):
             for cell in self._plan.to_run:
                 record = self._folder.record(cell, launch)
-                if record is not None and _runs_again(record, rerun):
+                if record is not None and runs_again(record.state, rerun):
                     self._folder.set_aside(cell, launch, "replaced")
                     record = None
                 if record is None:
@@ -158,9 +159,3 @@ def _batch_series(cell: AnyCell) -> tuple[int, str]:
     if training is None:
         return 0, cell.id
     return training.batch_size, f"{cell.kind} {training.model_dump_json(exclude={'batch_size'})}"
-
-
-def _runs_again(record: LaunchRecord, rerun: Rerun | None) -> bool:
-    if rerun is Rerun.ALL or record.state is State.INTERRUPTED:
-        return True
-    return rerun is Rerun.FAILED and record.state is not State.OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic_core import from_json
@@ -18,29 +19,60 @@ def fingerprint(directory: Path) -> str:
     return f"{count}-{max(stamps)}"
 
 
-def running_launch(directory: Path) -> str:
-    """The launch that reported progress last and has not ended, with that report: ``<cell-id>, launch-0: measuring, 40
-    steps``; empty without any."""
+@dataclass(frozen=True)
+class RunningLaunch:
+    """A launch that has begun and not ended: what rank 0 reported last."""
+
+    cell_id: str
+    launch: int
+    phase: str
+    steps: int
+
+
+def running_launch(directory: Path) -> RunningLaunch | None:
+    """The launch that reported progress last and has not ended; ``None`` without any."""
     unfinished = [
         path for path in directory.glob("cells/*/launch-*/progress.jsonl") if not (path.parent / "record.json").exists()
     ]
     if not unfinished:
-        return ""
+        return None
     newest = max(unfinished, key=_modified_at)
-    return f"{newest.parent.parent.name}, {newest.parent.name}: {_last_progress(newest)}"
+    number = newest.parent.name.rpartition("-")[2]
+    phase, steps = _last_progress(newest)
+    return RunningLaunch(newest.parent.parent.name, int(number) if number.isdigit() else 0, phase, steps)
 
 
-def _last_progress(path: Path) -> str:
+def ended_launches(directory: Path) -> list[tuple[str, int]]:
+    """The cell and the time of every record, in nanoseconds since the epoch, in the order of time."""
+    records = [(path.parent.parent.name, _modified_at(path)) for path in directory.glob("cells/*/launch-*/record.json")]
+    return sorted(records, key=lambda record: record[1])
+
+
+def launch_ends(directory: Path, cell_id: str) -> dict[int, tuple[str, float]]:
+    """State and seconds of each launch of a cell that has ended, by its number; only these two are read of a record,
+    and one that cannot be read is left out."""
+    ends = {}
+    for path in directory.glob(f"cells/{cell_id}/launch-*/record.json"):
+        number = path.parent.name.rpartition("-")[2]
+        try:
+            record = from_json(path.read_bytes())
+            ends[int(number)] = str(record["state"]), float(record["seconds"])
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+    return ends
+
+
+def _last_progress(path: Path) -> tuple[str, int]:
     """Phase and steps of rank 0's last line."""
     try:
         lines = path.read_bytes()[-4096:].splitlines()
         last = from_json(lines[-1]) if lines else {}
     except (OSError, ValueError):
-        return "starting"
+        return "starting", 0
     if not isinstance(last, dict):
-        return "starting"
+        return "starting", 0
     steps = last.get("steps")
-    return str(last.get("phase", "starting"))[:40] + (f", {steps} steps" if isinstance(steps, int) and steps else "")
+    return str(last.get("phase", "starting"))[:40], steps if isinstance(steps, int) else 0
 
 
 def _modified_at(path: Path) -> int:

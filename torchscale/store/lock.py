@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from torchscale.errors import OutputError, StoreError
+
+_RETRY_SECONDS = 0.2
+"""After a failed attempt: :func:`is_locked` holds the lock for an instant, and must not fail a command that starts."""
 
 
 @contextmanager
@@ -26,7 +31,7 @@ def locked_folder(path: Path) -> Iterator[None]:
         raise OutputError(f"cannot create {path}: {error.strerror or error}") from error
     with lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_with_retry(lock)
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise OutputError(f"cannot lock {path}: {error.strerror or error}") from error
@@ -34,3 +39,23 @@ def locked_folder(path: Path) -> Iterator[None]:
                 f"another torchscale is writing to {path}", hint="wait for it, or use another --output-dir"
             ) from error
         yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a command writes to the folder at this moment; ``False`` where that cannot be known."""
+    try:
+        with (path / ".lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _lock_with_retry(lock: TextIO) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(_RETRY_SECONDS)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

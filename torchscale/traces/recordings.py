@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import RankTrace, Trace
-from torchscale.traces.kineto.reader import is_kineto, read_kineto
+from torchscale.traces.kineto.reader import UNNAMED, is_kineto, read_kineto
 from torchscale.traces.nsys.database import is_sqlite
 from torchscale.traces.nsys.reader import read_nsys
 
@@ -74,12 +74,30 @@ def read_recordings(paths: list[Path]) -> Trace:
         raise TraceError(
             "recordings of nsys and of torch.profiler are mixed", hint="analyze each on its own; they share no clock"
         )
+    if any(rank.rank == UNNAMED for rank in ranks):
+        ranks = [_only_rank(ranks)]
+        notes.append("the recording names no rank; it is taken as the only one, rank 0")
     ranks = _distinct(sorted(ranks, key=lambda rank: rank.rank))
     declared = {rank.world_size for rank in ranks if rank.world_size is not None}
     if len(declared) == 1 and len(ranks) < (size := declared.pop()):
         missing = sorted(set(range(size)) - {rank.rank for rank in ranks})
         notes.append(f"{len(ranks)} of {size} ranks are here; missing: {', '.join(map(str, missing[:16]))}")
     return Trace(tuple(ranks), recorders.pop(), tuple(notes))
+
+
+def _only_rank(ranks: list[RankTrace]) -> RankTrace:
+    """The single recording, as rank 0.
+
+    Raises:
+        TraceError: there are others, or it is one of several ranks.
+    """
+    unnamed = next(rank for rank in ranks if rank.rank == UNNAMED)
+    if len(ranks) > 1 or (unnamed.world_size or 1) > 1:
+        raise TraceError(
+            f"{unnamed.source}: neither the trace nor its file name says which of several ranks it is of",
+            hint="rename it so that it contains rank0, rank1 …",
+        )
+    return replace(unnamed, rank=0, world_size=1)
 
 
 def _distinct(ranks: list[RankTrace]) -> list[RankTrace]:

@@ -30,7 +30,9 @@ def byte_unit(largest: float) -> tuple[str, int]:
 
 
 def format_seconds(seconds: float) -> str:
-    """A short time with its unit: ``220 ms``, ``1.45 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    """A short time with its unit: ``220 ms``, ``1.45 s``, ``3 min 20 s``, ``2 h 05 min``, ``-12.3 ms``."""
+    if seconds < 0:
+        return f"-{format_seconds(-seconds)}"
     if seconds < 0.9995e-3:  # what rounds to 1 of the next unit is shown in it
         return f"{_significant(seconds * 1e6)} µs"
     if seconds < 0.9995:
@@ -51,8 +53,8 @@ def format_rate(per_second: float) -> str:
 
 
 def format_percent(ratio: float, digits: int = 1) -> str:
-    """``0.934`` → ``93.4 %``."""
-    return f"{ratio * 100:.{digits}f} %"
+    """``0.934`` → ``93.4 %``; what rounds to zero has no sign."""
+    return f"{round(ratio * 100, digits) + 0.0:.{digits}f} %"
 
 
 def format_change(ratio: float) -> str:
@@ -76,6 +78,14 @@ def parse_bytes(text: str) -> int:
         raise ValueError(f"{text!r} is not a number of bytes; write 1024, 1KiB or 64MiB")
     power: int = "BKMGT".index((match["unit"] or "B").upper())
     return round(float(match["number"]) * float(1024**power))
+
+
+def format_coarse_seconds(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3 h 20 min``: an estimate, no finer than it is."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def format_byte_rate(per_second: float) -> str:

@@ -62,6 +62,8 @@ def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, files: Rank
     trainer.close()
     if cell.limit_bytes is not None and meter.peak_bytes > cell.limit_bytes:
         peak, limit = format_bytes(meter.peak_bytes), format_bytes(cell.limit_bytes)
+        if peak == limit:
+            peak, limit = f"{meter.peak_bytes:,} bytes", f"{cell.limit_bytes:,} bytes"
         raise LimitExceededError(f"out of memory: {peak} of tensors exceed the limit of {limit}")
     predicted, problem = (None, "")
     if ranks.rank == 0:

@@ -69,7 +69,9 @@ def _digests(
     series = [_read_lines(directory / f"steps-rank-{record.rank}.jsonl", StepSample) for record in ranks]
     if not series or not all(series):
         return None, (), None
-    per_rank = tuple(_step_digest(samples, [sample.seconds for sample in samples]) for samples in series)
+    per_rank = tuple(
+        _step_digest(samples, [sample.seconds for sample in samples], keep_values=False) for samples in series
+    )
     whole = len(ranks) == ranks[0].world_size and len({len(samples) for samples in series}) == 1
     if not whole:
         return None, per_rank, None
@@ -80,12 +82,12 @@ def _digests(
     return _step_digest(everything, slowest), per_rank, signals
 
 
-def _step_digest(samples: Sequence[StepSample], seconds: Sequence[float]) -> StepDigest:
+def _step_digest(samples: Sequence[StepSample], seconds: Sequence[float], *, keep_values: bool = True) -> StepDigest:
     count = len(samples)
     syncs = [sample.sync for sample in samples if sample.sync is not None]
     bubbles = [sample.bubble for sample in samples if sample.bubble is not None]
     return StepDigest(
-        seconds=digest(seconds),
+        seconds=digest(seconds, keep_values=keep_values),
         mean_data_wait=math.fsum(sample.data_wait for sample in samples) / count,
         mean_forward=math.fsum(sample.forward for sample in samples) / count,
         mean_backward=math.fsum(sample.backward for sample in samples) / count,

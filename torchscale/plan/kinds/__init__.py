@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -14,6 +14,9 @@ from torchscale.plan.obstacles import ExecutionTarget
 from torchscale.schema.cells.kinds import AnyCell
 
 C = TypeVar("C")
+
+START_SECONDS = (4.0, 30.0)
+"""From the launcher to the first step, and from the last one to the record: from small models to large ones."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,10 @@ class PlanKind(Protocol[C]):
 
     def expected_seconds(self, cell: C) -> tuple[float, float]:
         """The least and the most that one launch should take, without a budget."""
+
+    def least_step_seconds(self, cell: C, peak_flops: Mapping[str, float]) -> float:
+        """Seconds that a step, or the whole cell, takes at least on devices with these rates by dtype; 0 where that is
+        not known."""
 
     def table_row(self, cell: C) -> PlanRow:
         """The cell in the table of a plan."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
-from torchscale.plan.duration import START_SECONDS
-from torchscale.plan.kinds import PlanRow
+from torchscale.plan.kinds import START_SECONDS, PlanRow
 from torchscale.plan.obstacles import ExecutionTarget, machine_obstacle
 from torchscale.schema.cells.collectives import CollectivesCell
 
@@ -54,6 +53,11 @@ def expected_seconds(cell: CollectivesCell) -> tuple[float, float]:
     """Start-up and all calls: warm-up, the timed loop, and as many calls timed one by one."""
     calls = len(cell.operations) * len(cell.dtypes) * len(cell.sizes) * (cell.warmup + 2 * cell.iterations)
     return START_SECONDS[0] + calls * _CALL_SECONDS[0], START_SECONDS[1] + calls * _CALL_SECONDS[1]
+
+
+def least_step_seconds(cell: CollectivesCell, peak_flops: Mapping[str, float]) -> float:
+    """Not known."""
+    return 0.0
 
 
 def table_row(cell: CollectivesCell) -> PlanRow:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torchscale.config.choices import DeviceKind, MatmulType
 from torchscale.config.experiment import Experiment
-from torchscale.plan.duration import START_SECONDS
-from torchscale.plan.kinds import PlanRow
+from torchscale.plan.kinds import START_SECONDS, PlanRow
 from torchscale.plan.obstacles import ExecutionTarget, machine_obstacle
 from torchscale.schema.cells.hardware import HardwareCell
 
@@ -54,6 +53,11 @@ def expected_seconds(cell: HardwareCell) -> tuple[float, float]:
     """Start-up, and ``cell.seconds`` for every shape and copy; the best shape is timed once more with cold caches."""
     figures = len(cell.matmul_dtypes) * (len(cell.matmul_sizes) + 1) + _COPY_FIGURES
     return START_SECONDS[0] + figures * cell.seconds, START_SECONDS[1] + figures * cell.seconds
+
+
+def least_step_seconds(cell: HardwareCell, peak_flops: Mapping[str, float]) -> float:
+    """Not known."""
+    return 0.0
 
 
 def table_row(cell: HardwareCell) -> PlanRow:

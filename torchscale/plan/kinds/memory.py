@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torchscale.config.choices import DeviceKind
@@ -30,6 +30,11 @@ def skip_reason(cell: MemoryCell, target: ExecutionTarget) -> str | None:
 def expected_seconds(cell: MemoryCell) -> tuple[float, float]:
     """Start-up and a few steps, without and with a prediction."""
     return _SECONDS
+
+
+def least_step_seconds(cell: MemoryCell, peak_flops: Mapping[str, float]) -> float:
+    """That of the training cell."""
+    return training.least_step_seconds(cell.training, peak_flops)
 
 
 def table_row(cell: MemoryCell) -> PlanRow:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from torchscale.catalog.models import model_title
+from torchscale.catalog.models import find_model
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
 from torchscale.config.strategy import strategy_label
-from torchscale.plan.duration import START_SECONDS
-from torchscale.plan.kinds import PlanRow
+from torchscale.plan.kinds import START_SECONDS, PlanRow
 from torchscale.plan.obstacles import ExecutionTarget, too_few_devices, training_obstacle
 from torchscale.schema.cells.training import Loader, Measurement, TrainingCell
 
@@ -79,11 +78,20 @@ def expected_seconds(cell: TrainingCell) -> tuple[float, float]:
     return shortest + rule.warmup_seconds + measured[0], longest + rule.warmup_max_seconds + measured[1]
 
 
+def least_step_seconds(cell: TrainingCell, peak_flops: Mapping[str, float]) -> float:
+    """FLOPs of a step, three times those of its forward pass, at the rate of its dtype; 0 where the model's are known
+    only once it is built."""
+    facts, rate = find_model(cell.model), peak_flops.get(cell.precision)
+    if facts is None or facts.forward_flops is None or rate is None or cell.model_options != facts.options:
+        return 0.0
+    return 3 * facts.forward_flops * cell.global_batch_size / (rate * cell.world_size)
+
+
 def table_row(cell: TrainingCell) -> PlanRow:
     """Model, batch, precision and strategy with its settings."""
     batch = f"{cell.batch_size}" if cell.scaling == "weak" else f"{cell.batch_size} global"
     strategy = " ".join([strategy_label(cell.strategy), *cell.settings])
-    return PlanRow(model_title(cell.model), batch, str(cell.world_size), cell.precision, strategy)
+    return PlanRow(cell.title, batch, str(cell.world_size), cell.precision, strategy)
 
 
 def _measurement(experiment: Experiment) -> Measurement:

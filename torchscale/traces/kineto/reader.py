@@ -6,12 +6,15 @@ import re
 from pathlib import PurePath
 from typing import BinaryIO
 
-from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import RankTrace
 from torchscale.traces.kineto.events import ColumnBuilder
 from torchscale.traces.kineto.stream import EVENTS_KEY, DistributedInfo, EventStream
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|^r)[-_.]?(\d{1,6})", re.IGNORECASE)
+
+
+UNNAMED = -1
+"""The rank of a trace that does not say of which rank it is, as those of programs with a single process."""
 
 
 def is_kineto(beginning: bytes) -> bool:
@@ -26,7 +29,8 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
 
     Args:
         file: The JSON, already decompressed.
-        source: What to call it; where the trace has no rank, the number in this name is taken (``rank3``).
+        source: What to call it; where the trace has no rank, the number in this name is taken (``rank3``), and without
+            one the rank is :data:`UNNAMED`.
 
     Raises:
         TraceError: it is not a Chrome trace, is cut off, or an event has another form than torch.profiler writes.
@@ -38,14 +42,9 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
     header = stream.header
     info = header.distributed or DistributedInfo()
     rank = info.rank if info.rank is not None else _rank_in_name(source)
-    if rank is None:
-        raise TraceError(
-            f"{source}: neither the trace nor its file name says which rank it is of",
-            hint="rename it so that it contains rank0, rank1 …",
-        )
     columns = builder.finish(header.base_nanoseconds)
     return RankTrace(
-        rank=rank,
+        rank=UNNAMED if rank is None else rank,
         host=header.host,
         pid=columns.pid,
         on_device=columns.on_device,

@@ -1,0 +1,102 @@
+"""The runs of a directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import torchscale
+from tests.factories import failed_record, launch_record, run, trained
+from torchscale.errors import UsageError
+from torchscale.run.runs import find_runs, list_runs, newest_run
+from torchscale.schema.state import State
+from torchscale.store.lock import locked_folder
+from torchscale.store.run_folder import RunFolder
+
+
+def make_run(path: Path, states: tuple[State, ...], changed_at: float) -> Path:
+    """A run of two cells, of which as many were launched as states are given."""
+    folder = RunFolder.create(path, run({}).experiment)
+    for entry, state in zip(folder.experiment.plan, states, strict=False):
+        cell = trained(entry)
+        folder.begin_launch(cell, 0)
+        ok = state is State.OK
+        folder.finish_launch(cell, launch_record(cell) if ok else failed_record(cell, state, "it broke"))
+    os.utime(path / "experiment.json", (changed_at, changed_at))
+    return path
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    make_run(tmp_path / "results" / "done", (State.OK, State.OK), 3000.0)
+    make_run(tmp_path / "results" / "begun", (State.OK,), 2000.0)
+    make_run(tmp_path / "results" / "broken", (State.OK, State.CRASHED), 1000.0)
+    (tmp_path / "results" / "no-run").mkdir()
+    return tmp_path / "results"
+
+
+def test_the_newest_run_is_taken_and_said(results: Path) -> None:
+    assert [path.name for path in find_runs(results)] == ["done", "begun", "broken"]
+    assert newest_run(results).name == "done"
+    (results / "begun" / "summary.csv").touch()
+    assert newest_run(results).name == "begun", "summary.csv is written after every launch"
+
+
+def test_runs_are_listed_with_their_state_and_a_figure(results: Path) -> None:
+    entries = list_runs(results)
+    assert [(entry.id, entry.state, entry.done, entry.planned) for entry in entries] == [
+        ("done", "done", 2, 2),
+        ("begun", "partial", 1, 2),
+        ("broken", "failed", 1, 2),
+    ]
+    assert entries[0].measured_at == "1970-01-01T00:50:00+00:00"
+    assert "2 devices: 160 samples/s, efficiency 100" in entries[0].headline
+    (results / "broken" / "experiment.json").write_text("{")
+    assert list_runs(results)[0].state == "unreadable"
+    with locked_folder(results / "begun"):
+        assert {entry.id: entry.state for entry in list_runs(results)}["begun"] == "running"
+
+
+def test_a_rank_that_left_early_is_a_failure_and_not_left_to_run(tmp_path: Path) -> None:
+    make_run(tmp_path / "left", (State.OK, State.INCOMPLETE), 1.0)
+    assert [entry.state for entry in list_runs(tmp_path)] == ["failed"]
+
+
+def test_the_command_lists_them_as_a_table_and_as_json(results: Path) -> None:
+    done = torchscale(results.parent, "runs")
+    assert done.returncode == 0
+    assert "Next: torchscale report results/done" in done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith("  ")] == [
+        "run",
+        "done",
+        "begun",
+        "broken",
+    ]
+    listed = json.loads(torchscale(results.parent, "runs", "--json").stdout)
+    assert listed[0]["id"] == "done"
+    assert listed[0]["directory"] == "results/done"
+    assert "No run here yet" in torchscale(results.parent, "runs", str(results / "no-run")).stdout
+    assert torchscale(results.parent, "runs", "elsewhere").returncode == 2
+
+
+def test_report_takes_the_newest_run_or_the_one_that_is_named(results: Path) -> None:
+    done = torchscale(results.parent, "report", "-f", "csv", "-o", "-")
+    assert "Run: results/done, the newest of 3 in ./results" in done.stderr
+    named = torchscale(results.parent, "report", "results/begun", "-f", "csv", "-o", "-")
+    assert named.returncode == 0
+    assert named.stdout != done.stdout
+    assert (
+        torchscale(results.parent, "report", "generate", "results/begun", "-f", "csv", "-o", "-").stdout == named.stdout
+    )
+    two = torchscale(results.parent, "report", "results/begun", "results/done")
+    assert (two.returncode, "hint: torchscale compare results/begun results/done" in two.stderr) == (2, True)
+    both = torchscale(results.parent, "report", "--latest", "results/done")
+    assert (both.returncode, "contradict" in both.stderr) == (2, True)
+
+
+def test_without_a_run_there_is_a_next_step(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run is named"):
+        newest_run(tmp_path)

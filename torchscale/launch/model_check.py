@@ -1,0 +1,49 @@
+"""Checks models in a worker process before a sweep."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from torchscale.launch.process import run_bounded
+from torchscale.schema.cells.training import TrainingCell, model_key
+from torchscale.schema.launch.model_check import ModelCheck
+
+_AS_A_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "CUDA_VISIBLE_DEVICES": ""}
+"""Models may read their rank when they are built; none may take memory of a GPU."""
+
+
+def check_models(
+    cells: Sequence[TrainingCell], *, timeout_seconds: float, env: Mapping[str, str]
+) -> dict[str, ModelCheck]:
+    """What is known of each model, by :func:`~torchscale.schema.cells.training.model_key`; models beyond the time
+    limit, or that end the process, are left out.
+
+    Args:
+        cells: One or more of each model.
+        timeout_seconds: For all of them.
+        env: Variables that the launches will have.
+    """
+    models = {model_key(cell): cell for cell in cells}
+    with tempfile.TemporaryDirectory(prefix="torchscale-") as scratch:
+        cells_file = Path(scratch) / "cells.json"
+        cells_file.write_bytes(TypeAdapter(list[TrainingCell]).dump_json(list(models.values())))
+        finished = run_bounded(
+            [sys.executable, "-m", "torchscale.worker.check_models", str(cells_file)],
+            timeout_seconds=timeout_seconds,
+            env={**os.environ, **env, **_AS_A_RANK},
+        )
+    # Whatever a user's module prints when it is imported stands between our lines.
+    lines = [line for line in finished.stdout.splitlines() if line.startswith('{"problem":')]
+    checks: dict[str, ModelCheck] = {}
+    for line, key in zip(lines, models, strict=False):
+        try:
+            checks[key] = ModelCheck.model_validate_json(line)
+        except ValidationError:  # cut off
+            break
+    return checks

@@ -14,7 +14,8 @@ from playwright.sync_api import Browser, expect
 from tests.factories import launch_record, run, trained
 from torchscale.errors import MachineError
 from torchscale.report.server import LivePage, make_server
-from torchscale.run.report import RunPage
+from torchscale.run.serve import RunPage
+from torchscale.store.lock import locked_folder
 from torchscale.store.run_folder import RunFolder
 
 
@@ -58,16 +59,23 @@ def test_the_page_and_its_state_follow_the_directory(folder: RunFolder, port: in
     assert f'data-version="{version}"' in before
     finish(folder, 0)
     assert json.loads(get(port, "/state")[1])["version"] != version
-    assert "1 of 2 planned training cells was measured" in get(port, "/")[1]
+    assert "1 of 2 cells so far" in get(port, "/")[1]
 
 
 def test_what_runs_is_told(folder: RunFolder, port: int) -> None:
     cell = trained(folder.experiment.plan[0])
     (folder.begin_launch(cell, 0) / "progress.jsonl").write_text('{"phase":"measuring","steps":40}\n')
-    assert json.loads(get(port, "/state")[1])["running"] == f"{cell.id}, launch-0: measuring, 40 steps"
-    for strange in ("[1]\n", "[" * 5000, "\0"):
-        (folder.launch_directory(cell, 0) / "progress.jsonl").write_text(strange)
-        assert json.loads(get(port, "/state")[1])["running"].endswith("starting")
+    assert json.loads(get(port, "/state")[1])["running"] == "", "no command holds the folder"
+    with locked_folder(folder.path):
+        told = "launch 1 of 2: tiny ResNet, 1 CPU rank, batch 8: measuring, 40 steps"
+        assert json.loads(get(port, "/state")[1])["running"] == told
+        for strange in ("[1]\n", "[" * 5000, "\0"):
+            (folder.launch_directory(cell, 0) / "progress.jsonl").write_text(strange)
+            assert json.loads(get(port, "/state")[1])["running"].endswith("starting")
+
+
+def test_a_head_request_gets_the_length_alone(port: int) -> None:
+    assert get(port, "/", method="HEAD") == (200, "")
 
 
 @pytest.mark.parametrize("path", ["/experiment.json", "/../experiment.json", "/cells", "/?x", "/etc/passwd"])
@@ -100,16 +108,17 @@ def test_an_open_page_loads_itself_again_and_keeps_what_was_chosen(
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.goto(f"http://127.0.0.1:{port}/")
-    page.get_by_text("Live. Nothing is running.").wait_for()
+    page.get_by_text("Live. Nothing is being measured.").wait_for()
+    page.get_by_role("heading", name="All cells").click()
     table = page.get_by_role("table", name="All cells")
     for _ in range(2):
         table.get_by_role("button", name="Model").click()
-    page.get_by_label("Filter").last.fill("incomplete")
+    page.locator("section[aria-labelledby=cells]").get_by_label("Filter").fill("waiting")
     finish(folder, 0)
-    page.get_by_text("1 of 2 planned training cells was measured").wait_for()
+    page.get_by_text("1 of 2 cells so far").wait_for()
     # The words at the top are there before the scripts at the end of the page have run.
-    expect(page.get_by_label("Filter").last).to_have_value("incomplete")
-    expect(page.get_by_label("Filter").last).to_be_focused()
+    expect(page.locator("section[aria-labelledby=cells]").get_by_label("Filter")).to_have_value("waiting")
+    expect(page.locator("section[aria-labelledby=cells]").get_by_label("Filter")).to_be_focused()
     expect(page.get_by_role("status").filter(has_text="1 of 2 rows")).to_be_visible()
     expect(table.get_by_role("columnheader", name="Model")).to_have_attribute("aria-sort", "descending")
     assert said == []

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import (
-    Document,
-    shortened,
-)
+from torchscale.report.document import ChartGrid, Document, Group, Overview, Section, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.cells import cells_section
 from torchscale.report.sections.environment import environment_section
 from torchscale.report.sections.method import method_section
 from torchscale.report.sections.reproduce import reproduce_section
-from torchscale.report.sections.verdict import key_figures, verdict
+from torchscale.report.sections.status import profiled_only
+from torchscale.report.sections.verdict import overview
 from torchscale.report.text.labels import (
     device_names,
-    format_run_days,
+    format_period,
+    run_period,
 )
 from torchscale.schema.cells.kinds import KINDS
 from torchscale.schema.run.content import LaunchDetail
@@ -34,7 +34,7 @@ def build_document(
         price: Dollars for a device and hour; without it there is no cost.
     """
     experiment = summary.experiment
-    subtitle = f"{device_names(summary)} · {shortened(experiment.environment.hostname)} · {format_run_days(summary)}"
+    parts = (device_names(summary), shortened(experiment.environment.hostname), format_period(*run_period(summary)))
     of_kinds = [
         section for name in reversed(KINDS) for section in report_kind(name).sections(summary, details or {}, price)
     ]
@@ -44,10 +44,32 @@ def build_document(
         method_section(summary),
         reproduce_section(summary),
     )
+    sections = [section for section in (*of_kinds, *of_all) if section.blocks]
     return Document(
-        title=f"{'Training scaling' if summary.cells else 'Machine'}: {experiment.config.experiment_name}",
-        subtitle=subtitle,
-        verdict=verdict(summary),
-        key_figures=key_figures(summary),
-        sections=tuple(section for section in (*of_kinds, *of_all) if section.blocks),
+        title=f"{_kind(summary)}: {experiment.config.experiment_name}",
+        subtitle=" · ".join(parts),
+        verdict=(),
+        key_figures=(),
+        sections=tuple(sorted(sections, key=_place)),
+        overview=_with_chart(overview(summary), sections),
     )
+
+
+def _kind(summary: RunSummary) -> str:
+    if not summary.cells:
+        return "Machine"
+    return "Training profile" if profiled_only(summary) else "Training scaling"
+
+
+def _with_chart(first: Overview, sections: Sequence[Section]) -> Overview:
+    """Of a run of machine cells, the first chart of its sections."""
+    charts = (chart for section in sections for block in section.blocks if isinstance(block, ChartGrid)
+              for chart in block.charts)  # fmt: skip
+    chart = next(charts, None) if first.chart is None else None
+    return first if chart is None else replace(first, chart=replace(chart, name="overview"))
+
+
+def _place(section: Section) -> int:
+    """Its group's place; sections of one group keep their order, and the table of cells comes first."""
+    groups = list(Group)
+    return -1 if section.anchor == "cells" else groups.index(section.group) if section.group else len(groups)

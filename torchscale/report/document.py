@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -31,6 +31,8 @@ MAX_PAPER_ROWS = 300
 """Rows of a table in PDF and Markdown: several pages, which cannot be sorted or filtered."""
 
 
+_FEWEST_ROWS = 2
+"""A single row shares every value with itself."""
 MAX_BLOCK = 8_000
 """The same for preformatted text, such as a config: a few pages."""
 
@@ -61,11 +63,21 @@ def optional_value(number: float | None, format_number: Callable[[float], str]) 
 
 @dataclass(frozen=True)
 class Column:
-    """A table's column; numbers are set to the right, and ``prose`` is broken into lines."""
+    """A table's column.
+
+    Attributes:
+        title: Its heading.
+        numeric: Set to the right.
+        prose: Broken into lines.
+        aliases: Other names that a filter knows it by, such as ``ranks``.
+        optional: Left out where it would not tell rows apart; a value that all rows share moves to the caption.
+    """
 
     title: str
     numeric: bool = False
     prose: bool = False
+    aliases: tuple[str, ...] = ()
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,26 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[TableValue, ...], ...]
     searchable: bool = False
+
+    def compact(self) -> Table:
+        """Without columns of dashes, and without optional columns whose rows share a value: the caption names it."""
+        if len(self.rows) < _FEWEST_ROWS:
+            return self
+        shared = {
+            number: texts.pop()
+            for number, column in enumerate(self.columns)
+            if len(texts := {row[number].text for row in self.rows}) == 1 and (column.optional or texts == {DASH.text})
+        }
+        if not shared:
+            return self
+        named = [f"{self.columns[number].title} {text}" for number, text in shared.items() if text != DASH.text]
+        kept = [number for number in range(len(self.columns)) if number not in shared]
+        return replace(
+            self,
+            caption=f"{self.caption} ({', '.join(named)})" if named else self.caption,
+            columns=tuple(self.columns[number] for number in kept),
+            rows=tuple(tuple(row[number] for number in kept) for row in self.rows),
+        )
 
     def truncation_note(self, limit: int) -> str:
         """A note where only the first ``limit`` rows are shown; empty where all are."""
@@ -111,7 +143,9 @@ class ChartSeries:
         name: For the legend.
         x, y: Points.
         low, high: Ends of the interval at each point; empty where there is none.
+        launches: What each launch measured at each point, drawn as small dots; empty where a point is of one launch.
         reference: An ideal or a limit rather than a measurement.
+        follows: A reference for the series before it, in whose colour it is drawn.
         marks: Events: points that are not joined, drawn as crosses.
         legend: Whether the line is in the legend; otherwise the text explains it.
     """
@@ -124,6 +158,14 @@ class ChartSeries:
     reference: bool = False
     marks: bool = False
     legend: bool = True
+    follows: bool = False
+    launches: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def launch_points(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """x and y of every launch."""
+        points = [(x, y) for x, values in zip(self.x, self.launches, strict=False) for y in values]
+        return tuple(x for x, _ in points), tuple(y for _, y in points)
 
 
 @dataclass(frozen=True)
@@ -136,10 +178,13 @@ class Chart:
         summary: The chart in a sentence, for those who do not see it.
         x_label, y_label: With units.
         x_ticks: Where only some x exist (device counts); empty for a continuous axis.
+        x_names: What stands at each of ``x_ticks`` instead of the number.
         markers: Whether points are marked.
         y_from_zero: Whether the y axis starts at 0.
         log_x, log_y: Whether an axis is logarithmic.
         lines: Whether points are joined; lines of reference always are.
+        byte_sizes: Whether x are bytes, to be written as KiB and MiB.
+        prominent: Whether it stands alone on the first screen and is drawn large whatever it holds.
     """
 
     name: str
@@ -154,12 +199,16 @@ class Chart:
     log_x: bool = False
     log_y: bool = False
     lines: bool = True
+    byte_sizes: bool = False
+    prominent: bool = False
+    x_names: tuple[str, ...] = ()
 
     @property
     def x_range(self) -> tuple[float, float]:
-        """Of a linear axis with ``x_ticks``: from 0, with room for marks at either end."""
-        room = 0.08 * max(*self.x_ticks, 1.0)
-        return 0.0 if min(self.x_ticks) > 0 else -room, max(self.x_ticks) + room
+        """Of a linear axis with ``x_ticks``: from the smallest to the largest, with room for marks at either end."""
+        low, high = min(self.x_ticks), max(self.x_ticks)
+        room = 0.5 if self.x_names else 0.08 * (high - low) or 0.5
+        return low - room, high + room
 
 
 @dataclass(frozen=True)
@@ -179,7 +228,8 @@ class Part:
 
 @dataclass(frozen=True)
 class StackedChart:
-    """Bars that are sums of parts; both renderers draw the same. Attributes as in :class:`Chart`."""
+    """Bars that are sums of parts; both renderers draw the same. Attributes as in :class:`Chart`; ``horizontal`` bars
+    have room for long names, which stand to their left."""
 
     name: str
     title: str
@@ -188,6 +238,7 @@ class StackedChart:
     y_label: str
     bars: tuple[str, ...]
     parts: tuple[Part, ...]
+    horizontal: bool = False
 
 
 @dataclass(frozen=True)
@@ -228,22 +279,54 @@ AnyChart = Chart | StackedChart | TimelineChart
 
 @dataclass(frozen=True)
 class ChartGrid:
-    """Charts side by side; ``wide`` ones take the page's width."""
+    """Charts side by side; ``wide`` ones take the page's width. Those whose figures a table has as well may be left out
+    ``on_paper``."""
 
     charts: tuple[AnyChart, ...]
     wide: bool = False
+    on_paper: bool = True
 
 
-Block = Paragraph | Bullets | Table | ChartGrid
+@dataclass(frozen=True)
+class Details:
+    """Blocks under a heading of their own that most readers do not need: folded on the screen unless ``unfolded``, left
+    out on paper and in Markdown."""
+
+    title: str
+    blocks: tuple[Paragraph | Bullets | Table | ChartGrid, ...]
+    unfolded: bool = False
+
+
+Block = Paragraph | Bullets | Table | ChartGrid | Details
+
+
+class Group(str, Enum):
+    """The parts of a run's report, in order."""
+
+    RESULTS = "Results"
+    CAUSES = "What limits it"
+    MACHINE = "Machine"
+    METHOD = "Method"
 
 
 @dataclass(frozen=True)
 class Section:
-    """A titled part; ``anchor`` is unique."""
+    """A titled part of the report.
+
+    Attributes:
+        title, anchor: The anchor is unique.
+        blocks: Its content; a section without any is left out.
+        group: One that belongs to a group is folded where the medium allows.
+        key: Its main figure, shown beside the title.
+        on_paper: Whether pages have it; charts that are read by zooming are for the screen.
+    """
 
     title: str
     anchor: str
     blocks: tuple[Block, ...]
+    group: Group | None = None
+    key: str = ""
+    on_paper: bool = True
 
 
 @dataclass(frozen=True)
@@ -256,17 +339,106 @@ class KeyFigure:
 
 
 @dataclass(frozen=True)
+class Headline:
+    """The answer in one sentence, with its interval; ``tone`` is plain where no grade is certain."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True)
+class Status:
+    """The answer to a question that readers come with: a word, and a line that says why. ``anchor`` is the section with
+    the details; empty where there is none."""
+
+    question: str
+    answer: str
+    text: str
+    tone: Tone = Tone.PLAIN
+    anchor: str = ""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Time that is lost for one reason.
+
+    Attributes:
+        title: The reason.
+        cost: ``10.2 % to 31.7 % of the step``; empty where it is unknown.
+        cells: In which cells.
+        text: What was seen, in the cell where it costs most.
+        advice: What to do.
+    """
+
+    title: str
+    cost: str
+    cells: str
+    text: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Cells that failed for one reason.
+
+    Attributes:
+        cells: Which.
+        state: How they ended.
+        reason: Why, in one line.
+        excerpt: Where: file and line, the last lines of the traceback, the path of the log.
+    """
+
+    cells: str
+    state: str
+    reason: str
+    excerpt: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The first screen: the answer, what it rests on, the chart that shows it, what costs most, what failed.
+
+    ``rerun`` is the command that runs failed cells again; empty where none failed.
+    """
+
+    headline: Headline
+    statuses: tuple[Status, ...] = ()
+    chart: AnyChart | None = None
+    causes: tuple[Cause, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    rerun: str = ""
+
+
+@dataclass(frozen=True)
 class Document:
-    """A whole report: title, summary, key figures and sections."""
+    """A whole report: title, first screen, sections. One without an ``overview`` begins with sentences and key figures
+    instead."""
 
     title: str
     subtitle: str
     verdict: tuple[str, ...]
     key_figures: tuple[KeyFigure, ...]
     sections: tuple[Section, ...]
+    overview: Overview | None = None
+    footer: str = (
+        "Every value was measured or is computed from measured ones, except those named predicted, counted, rated or "
+        "ideal; – means not measured."
+    )
 
     @property
     def charts(self) -> tuple[AnyChart, ...]:
         """Every chart, in order."""
-        grids = [block for section in self.sections for block in section.blocks if isinstance(block, ChartGrid)]
-        return tuple(chart for grid in grids for chart in grid.charts)
+        first = () if self.overview is None or self.overview.chart is None else (self.overview.chart,)
+        return (*first, *(chart for section in self.sections for chart in _charts(section.blocks)))
+
+    def section(self, anchor: str) -> Section | None:
+        """The section with this anchor."""
+        return next((section for section in self.sections if section.anchor == anchor), None)
+
+
+def _charts(blocks: Iterable[Block]) -> Iterator[AnyChart]:
+    for block in blocks:
+        if isinstance(block, ChartGrid):
+            yield from block.charts
+        elif isinstance(block, Details):
+            yield from _charts(block.blocks)

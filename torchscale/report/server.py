@@ -96,6 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
     hosts: tuple[str, ...]
     timeout = _REQUEST_SECONDS
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         name = self.headers.get("Host", "").rsplit(":", 1)[0].strip("[]")
         if "0.0.0.0" not in self.hosts and name not in self.hosts:  # noqa: S104 - a comparison
@@ -119,7 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Nothing: the terminal belongs to whoever started it."""

@@ -1,4 +1,5 @@
-"""Reports under axe-core, the accessibility checker: in both colour schemes, on a desktop and on a phone."""
+"""Reports under axe-core, the accessibility checker: in both colour schemes, on a desktop and on a phone, folded and
+unfolded."""
 
 from __future__ import annotations
 
@@ -48,10 +49,12 @@ def test_nothing_stands_in_the_way_of_a_reader(browser: Browser, tmp_path: Path,
             bypass_csp=True,  # the checker is a script of its own
         )
         page.goto(path.as_uri())
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        found = Axe().run(page).response["violations"]
-        told = [(one["id"], one["impact"], one["nodes"][0]["html"][:200]) for one in found]
-        assert told == [], f"{scheme}, {width} wide"
+        for state in ("folded", "unfolded"):
+            if state == "unfolded":
+                page.evaluate("dispatchEvent(new Event('beforeprint'))")
+            found = Axe().run(page).response["violations"]
+            told = [(one["id"], one["impact"], one["nodes"][0]["html"][:200]) for one in found]
+            assert told == [], f"{scheme}, {width} wide, {state}"
         page.close()
 
 

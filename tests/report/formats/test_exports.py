@@ -19,8 +19,9 @@ from tests.analysis.health.test_node import node
 from tests.factories import cells
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary, record
-from torchscale.analysis.comparison.compare import Outcome, Verdict, compare
+from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.matching import differences
+from torchscale.analysis.comparison.pair import Outcome, Verdict
 from torchscale.analysis.health.node import Requirements, validate_facts
 from torchscale.analysis.summary.result_set import result_set
 from torchscale.analysis.summary.run import RunSummary, summarize

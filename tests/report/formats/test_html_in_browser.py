@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from tests.factories import cells, failed_record, launch_record, run
 from tests.report.test_build import hostile_run, mixed_run
+from tests.report.test_machine import machine_summary
 from torchscale.analysis.summary.run import summarize
 from torchscale.report.build import build_document
 from torchscale.report.formats.html import render_html
+from torchscale.schema.state import State
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -32,19 +35,28 @@ def test_it_draws_sorts_and_filters_without_a_request_or_an_error(
     assert page.locator(".plot").count() == page.locator(".plot.js-plotly-plot").count() == 6
     assert asked == [path.as_uri()]
 
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.get_by_role("heading", name="All cells").click()
     rows = page.locator("table.searchable tbody tr:visible")
-    page.get_by_label("Filter").fill("oom 16")
-    assert rows.count() == 1
-    assert page.get_by_role("status").inner_text() == "1 of 6 rows"
+    for words, count in {
+        "oom 16": 1, "ranks:2": 2, "devices:2": 2, "gpus:2": 2, "cpu:2": 2,
+        "CPU ranks:2 batch:8": 1, "rank:1 state:ok": 2, "": 6,
+    }.items():  # fmt: skip
+        page.get_by_label("Filter").fill(words)
+        assert rows.count() == count, words
+        assert page.get_by_role("status").inner_text() == f"{count} of 6 rows"
+    page.get_by_label("Filter").fill("colour:red")
+    assert (
+        page.get_by_role("status").inner_text().startswith('0 of 6 rows; no column "colour" (there are: model, batch, ')
+    )
     page.get_by_label("Filter").fill("")
-    assert rows.count() == 6
 
     heading = page.get_by_role("button", name="samples/s")
     heading.click()
-    rates = [rows.nth(index).locator("td").nth(5).inner_text() for index in range(6)]
+    rates = [rows.nth(index).locator("td").nth(4).inner_text() for index in range(6)]
     assert rates == ["79.6", "129", "160", "–", "–", "–"]
     heading.click()
-    rates = [rows.nth(index).locator("td").nth(5).inner_text() for index in range(6)]
+    rates = [rows.nth(index).locator("td").nth(4).inner_text() for index in range(6)]
     assert rates == ["160", "129", "79.6", "–", "–", "–"]
     assert said == []
     page.close()
@@ -64,11 +76,66 @@ def test_hostile_text_runs_nothing(browser: Browser, tmp_path: Path) -> None:
     page.close()
 
 
-def test_a_phone_sees_no_sideways_scroll(browser: Browser, tmp_path: Path) -> None:
+_CLIPPED = """[...document.querySelectorAll(".scroll")]
+  .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.getAttribute("aria-label"))"""
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1440, 1920])
+def test_no_table_is_cut_off_at_any_width(browser: Browser, tmp_path: Path, width: int) -> None:
+    """Three launches that differ, so that efficiencies have intervals and cells have warnings; long reasons; the
+    machine's tables."""
+    plan = cells(batch_sizes=[8, 16])
+    launches = {
+        cell.id: [launch_record(cell, number, [1.0 + number / 4, 1.4] * 5) for number in range(3)] for cell in plan[:3]
+    }
+    launches[plan[3].id] = [failed_record(plan[3], State.CRASHED, "ValueError: " + "a_long_reason_without_spaces" * 9)]
+    trained = build_document(summarize(run(launches, batch_sizes=[8, 16], benchmark={"repeats": 3})), price=2.5)
+    for number, document in enumerate((trained, build_document(machine_summary()))):
+        path = tmp_path / f"{number}.html"
+        path.write_text(render_html(document))
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        page.goto(path.as_uri())
+        page.get_by_role("button", name="Unfold all").click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(_CLIPPED) == []
+        page.close()
+
+
+def test_sections_are_folded_and_open_by_link_button_and_print(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(render_html(build_document(summarize(mixed_run()))))
-    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.goto(path.as_uri())
-    page.wait_for_selector(".plot .main-svg")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    folds = page.locator("details.fold")
+    opened = page.locator("details.fold[open]")
+    assert folds.count() > 5
+    assert opened.count() == 0
+    assert page.evaluate("document.documentElement.scrollHeight") <= 5 * 800
+    page.get_by_role("link", name="Measured?").click()
+    page.wait_for_selector("details.fold[open] #cells")
+    page.mouse.wheel(0, 3000)
+    assert page.get_by_role("navigation", name="Report").is_visible(), "it stays at the top of the window"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert opened.count() == folds.count()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert opened.count() == 1
+    page.get_by_role("button", name="Unfold all").click()
+    assert opened.count() == folds.count()
+    page.get_by_role("button", name="Fold all").click()
+    assert opened.count() == 0
+    page.goto(f"{path.as_uri()}#method")
+    page.wait_for_selector("details.fold[open] #method")
     page.close()
+
+
+def test_without_scripts_every_figure_is_one_click_away(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(render_html(build_document(summarize(mixed_run()))))
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert page.get_by_text("Scales to 2 CPU ranks at 80.7").is_visible()
+    page.get_by_role("heading", name="All cells").click()
+    rows = page.locator("section[aria-labelledby=cells] tbody tr:visible")
+    assert rows.count() == 6
+    context.close()

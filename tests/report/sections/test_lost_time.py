@@ -85,7 +85,8 @@ def test_the_stacked_parts_add_up_to_the_step_in_figures_and_picture() -> None:
     assert sum(part.values[0] for part in stacked.parts) == pytest.approx(55.0)
     figure = json.loads(chart_json(stacked).replace("\\u003c", "<"))
     assert figure["layout"]["barmode"] == "relative"
-    assert [trace["name"] for trace in figure["data"]][:2] == ["step at 1", "slower compute"]
+    assert [trace["name"] for trace in figure["data"]][:2] == ["step at 1, less what is faster", "+ compute"]
+    assert min(value for part in stacked.parts for value in part.values) >= 0, "nothing hangs below the axis"
 
 
 def test_every_format_shows_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from tests.factories import cells, failed_record, launch_record, run, summarize_cell, trained
 from torchscale.config.choices import DeviceKind
-from torchscale.report.terminal.live import LaunchBar, LaunchLines, live_view, running_label
+from torchscale.report.terminal.live import LaunchBar, LaunchLines, launch_label, live_view
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.state import State
@@ -56,7 +57,7 @@ def test_a_file_gets_a_line_for_each_launch_that_has_ended() -> None:
         record = cell_run.launches[0].model_copy(update={"command": ("torchrun", "a b")})
         view.launch_finished(cell, record, summarize_cell(cell_run))
     (line,) = screen.text.splitlines()
-    assert line.startswith("[1/2] Running tiny ResNet on 1 CPU rank (batch 8) … 80.0 samples/s, 100 ms/step")
+    assert line.startswith("[1/2] tiny ResNet, 1 CPU rank, batch 8 … 80.0 samples/s, 100 ms/step")
     assert screen.details == ["torchrun 'a b'"]
 
 
@@ -74,7 +75,7 @@ def test_a_launch_without_a_measurement_says_its_state_and_reason(state: State, 
     record = failed_record(cell, state, reason)
     with screen.view() as view:
         view.launch_finished(cell, record, summarize_cell(CellRun(cell_run.planned, (record,))))
-    assert screen.text == f"[1/2] Running tiny ResNet on 1 CPU rank (batch 8) … {state.value}: {reason}\n"
+    assert screen.text == f"[1/2] tiny ResNet, 1 CPU rank, batch 8 … {state.value}: {reason}\n"
 
 
 def test_the_counter_is_as_wide_as_the_total() -> None:
@@ -90,7 +91,7 @@ def test_a_profile_that_failed_says_why() -> None:
     with screen.view() as view:
         view.profile_started(cell)
         view.profile_finished(cell, None, "killed: rank 0 was ended by SIGKILL")
-    expected = "Profiled tiny ResNet on 1 CPU rank (batch 8) … no profile: killed: rank 0 was ended by SIGKILL\n"
+    expected = "profile of tiny ResNet, 1 CPU rank, batch 8 … no profile: killed: rank 0 was ended by SIGKILL\n"
     assert screen.text == expected
 
 
@@ -102,20 +103,18 @@ def test_a_terminal_gets_a_bar_with_phase_count_and_time_left_that_is_gone_in_th
         bar = view._bar
         (task,) = bar.tasks
         view.launch_started(cell, 0)
-        assert (task.completed, task.total, task.fields["left"]) == (0, 2, "")
+        assert (task.completed, task.total, task.fields["left"]()) == (0, 2, "")
         view.launch_progress(Progress(phase="warming up"))
-        assert task.description == "Running tiny ResNet on 1 CPU rank (batch 8) … warming up"
+        assert task.description == "tiny ResNet, 1 CPU rank, batch 8: warming up"
         view.launch_progress(Progress(phase="measuring", samples_per_second=1234.0))
-        assert task.description.endswith("… measuring, 1,234 samples/s")
+        assert task.description.endswith(": measuring, 1,234 samples/s")
         bar.refresh()
         view.launch_finished(cell, cell_run.launches[0], summary)
         view.launch_started(cell, 1)
         assert task.completed == 1
-        assert task.fields["left"].startswith("about ")
-        assert task.fields["left"].endswith(" left")
+        assert re.fullmatch(r"(about \d+ s left)?", task.fields["left"]())
         view.profile_started(cell)
-        assert task.description == "Profiling tiny ResNet on 1 CPU rank (batch 8)"
-        assert task.fields["left"] == ""
+        assert task.description == "profile of tiny ResNet, 1 CPU rank, batch 8"
     assert "80.0 samples/s" in screen.text.replace("\n", " ")
     assert screen.text.endswith("\x1b[2K"), "the bar is wiped, the lines stay"
 
@@ -123,36 +122,69 @@ def test_a_terminal_gets_a_bar_with_phase_count_and_time_left_that_is_gone_in_th
 @pytest.mark.parametrize(
     ("content", "device", "launch", "repeats", "expected"),
     [
-        ({"gpu_counts": 2}, "cuda", 1, 3, "Running tiny ResNet on 2 GPUs (batch 8, launch 2 of 3)"),
-        ({"gpu_counts": 1}, "cuda", 0, 1, "Running tiny ResNet on 1 GPU (batch 8)"),
+        ({"gpu_counts": 2}, "cuda", 1, 3, "tiny ResNet, 2 GPUs, batch 8, launch 2 of 3"),
+        ({"gpu_counts": 1}, "cuda", 0, 1, "tiny ResNet, 1 GPU, batch 8"),
         (
             {"gpu_counts": 2, "scaling": "strong", "training": {"precision": "bf16"}},
             "cpu",
             0,
             1,
-            "Running tiny ResNet on 2 CPU ranks (global batch 8, bf16)",
+            "tiny ResNet, 2 CPU ranks, global batch 8, bf16",
         ),
         (
             {"gpu_counts": 2, "parallel": {"strategy": "fsdp"}},
             "cpu",
             0,
             1,
-            "Running tiny ResNet on 2 CPU ranks (batch 8, fsdp)",
+            "tiny ResNet, 2 CPU ranks, batch 8, fsdp",
         ),
     ],
 )
 def test_a_cell_is_named_by_model_devices_and_what_differs_from_the_defaults(
     content: dict[str, object], device: DeviceKind, launch: int, repeats: int, expected: str
 ) -> None:
-    assert running_label(cells(**content)[0], device, launch, repeats) == expected
+    assert launch_label(cells(**content)[0], device, launch, repeats) == expected
 
 
 def test_flags_follow_the_figures() -> None:
     screen, cell_run = Screen(terminal=False), first_cell()
     cell = trained(cell_run.planned)
-    record = launch_record(cell, batches=[1.0, 2.0] * 5)
+    record = launch_record(cell, batches=[1.0] * 5 + [2.0] * 5)
     summary = summarize_cell(CellRun(cell_run.planned, (record,)))
     assert summary.flags, "batches that differ by a factor of two are flagged"
     with screen.view() as view:
         view.launch_finished(cell, record, summary)
     assert screen.text.rstrip().endswith(f"warning: {', '.join(flag.value for flag in summary.flags)}")
+
+
+def test_a_log_says_what_runs_while_it_runs() -> None:
+    screen, cell_run = Screen(terminal=False), first_cell()
+    cell = trained(cell_run.planned)
+    with screen.view() as view:
+        view.print_running()
+        assert screen.text == "", "nothing runs"
+        view.launch_started(cell, 0)
+        view.print_running()
+        view.launch_progress(Progress(phase="measuring", samples_per_second=80.0))
+        view.print_running()
+        view.launch_finished(cell, cell_run.launches[0], summarize_cell(cell_run))
+        view.print_running()
+    lines = screen.text.splitlines()
+    assert lines[0] == "1/2 tiny ResNet, 1 CPU rank, batch 8: starting"
+    assert lines[1] == "1/2 tiny ResNet, 1 CPU rank, batch 8: measuring, 80.0 samples/s"
+    assert lines[2].startswith("[1/2] tiny ResNet, 1 CPU rank, batch 8 … 80.0 samples/s")
+    assert len(lines) == 3
+
+
+def test_eighty_columns_hold_the_counter_and_the_time_left() -> None:
+    screen, cell_run = Screen(terminal=True), first_cell()
+    cell = trained(cell_run.planned).model_copy(update={"model": "a_package.with_a_long_name:and_a_long_function"})
+    with screen.view(total=54, repeats=3) as view:
+        assert isinstance(view, LaunchBar)
+        view._bar.tasks[0].fields["left"] = lambda: "about 12 min left"
+        view.launch_started(cell, 1)
+        view.launch_progress(Progress(phase="measuring", samples_per_second=1234.0))
+        view._bar.refresh()
+    shown = [line for line in re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", screen.text) if "about 12 min left" in line]
+    assert shown
+    assert all("0/54" in line and len(line) <= COLUMNS for line in shown)

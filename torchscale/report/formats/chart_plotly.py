@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 
 from torchscale.report.document import AnyChart, Chart, ChartSeries, StackedChart, TimelineChart, log_ticks
+from torchscale.report.formats.axes import is_small, legend_corner, x_ticks
 from torchscale.report.formats.palette import COLOURS, PLOTLY_MARKERS, REFERENCE_COLOUR, TIMELINE_COLOURS, style_index
+from torchscale.util.units import format_bytes
 
 Figure = dict[str, object]
 
@@ -50,7 +51,10 @@ def _traces(chart: Chart) -> list[Figure]:
     traces = []
     measured = 0
     for series in chart.series:
-        traces.append(_trace(series, chart, style_index(max(0, measured - series.reference))))
+        style = style_index(max(0, measured - series.reference))
+        traces.append(_trace(series, chart, style))
+        if series.launches:
+            traces.append(_launches(series, style))
         measured += not series.reference
     return traces
 
@@ -58,16 +62,20 @@ def _traces(chart: Chart) -> list[Figure]:
 def _trace(series: ChartSeries, chart: Chart, style: int) -> Figure:
     trace: Figure = {
         "type": "scatter",
-        "name": series.name,
+        "name": _escape(series.name),
         "x": series.x,
         "y": series.y,
-        "hovertemplate": f"%{{y:,.4~g}} at %{{x:,.4~g}}<extra>{_escape(series.name)}</extra>",
+        "hovertemplate": f"%{{y:,.4~g}} at {'%{customdata}' if chart.byte_sizes else '%{x:,.4~g}'}"
+        f"<extra>{_escape(series.name)}</extra>",
         "mode": _mode(series, chart),
         "line": {"color": COLOURS[style], "width": 2},
         "marker": {"symbol": PLOTLY_MARKERS[style], "size": 8},
     }
+    if chart.byte_sizes:
+        trace["customdata"] = [format_bytes(x) for x in series.x]
     if series.reference:
-        trace["line"] = {"color": REFERENCE_COLOUR, "width": 1.5, "dash": "dash"}
+        colour = COLOURS[style] if series.follows else REFERENCE_COLOUR
+        trace["line"] = {"color": colour, "width": 1.5, "dash": "dash"}
         trace["showlegend"] = series.legend
     if series.marks:
         trace["marker"] = {"symbol": "x-thin", "size": 11, "line": {"width": 2.5, "color": COLOURS[style]}}
@@ -79,6 +87,21 @@ def _trace(series: ChartSeries, chart: Chart, style: int) -> Figure:
             "arrayminus": [y - low for low, y in zip(series.low, series.y, strict=True)],
         }
     return trace
+
+
+def _launches(series: ChartSeries, style: int) -> Figure:
+    """A dot for each launch."""
+    x, y = series.launch_points
+    return {
+        "type": "scatter",
+        "name": _escape(f"{series.name}, launches"),
+        "x": x,
+        "y": y,
+        "mode": "markers",
+        "marker": {"color": COLOURS[style], "size": 5, "opacity": 0.5},
+        "showlegend": False,
+        "hovertemplate": "launch: %{y:,.4~g}<extra></extra>",
+    }
 
 
 def _mode(series: ChartSeries, chart: Chart) -> str:
@@ -93,19 +116,27 @@ def _stacked(chart: StackedChart) -> Figure:
     traces: list[Figure] = []
     for part in chart.parts:
         colour = REFERENCE_COLOUR if part.style is None else COLOURS[style_index(part.style)]
+        names = [_escape(bar) for bar in chart.bars]
+        value = "x" if chart.horizontal else "y"
         traces.append(
             {
                 "type": "bar",
+                "orientation": "h" if chart.horizontal else "v",
                 "name": _escape(part.name),
-                "x": chart.bars,
-                "y": part.values,
+                value: part.values,
+                "y" if chart.horizontal else "x": names,
                 "marker": {"color": colour},
-                "hovertemplate": f"%{{y:,.4~g}}<extra>{_escape(part.name)}</extra>",
+                "hovertemplate": f"%{{{value}:,.4~g}}<extra>{_escape(part.name)}</extra>",
             }
         )
     layout = _base_layout(chart.title, chart.x_label, chart.y_label)
     layout["barmode"] = "relative"
-    layout["xaxis"] = {"title": _axis_title(chart.x_label), "type": "category"}
+    layout["legend"] = _LEGEND_ABOVE if chart.horizontal else _LEGEND_BESIDE
+    if chart.horizontal:
+        layout["yaxis"] = {"type": "category", "autorange": "reversed", "automargin": True}
+    else:
+        layout["xaxis"] = {"title": _axis_title(chart.x_label), "type": "category"}
+    layout["height"] = figure_height(chart)
     return {"data": traces, "layout": layout}
 
 
@@ -126,18 +157,54 @@ def _timeline(chart: TimelineChart) -> Figure:
         )
     layout = _base_layout(chart.title, chart.x_label, "")
     layout["barmode"] = "overlay"
-    layout["yaxis"] = {"type": "category", "categoryarray": list(reversed(chart.rows)), "categoryorder": "array"}
-    bars = 10 + 34 * len(chart.rows)
-    layout["height"] = 140 + bars
-    layout["legend"] = {**_LEGEND, "y": -62 / bars}  # as many pixels below the bars as in the other charts
+    layout["dragmode"] = "zoom"
+    layout["yaxis"] = {
+        "type": "category",
+        "categoryarray": list(reversed(chart.rows)),
+        "categoryorder": "array",
+        "fixedrange": True,  # a drag zooms into time alone
+    }
+    layout["legend"] = _LEGEND_ABOVE
+    layout["height"] = figure_height(chart)
     return {"data": traces, "layout": layout}
 
 
-_LEGEND: Figure = {"orientation": "h", "y": -0.28, "x": 0}
+def figure_height(chart: AnyChart) -> int:
+    """Pixels, with the title."""
+    if isinstance(chart, TimelineChart):
+        return _FRAME + _ROW * len(chart.rows)
+    if isinstance(chart, StackedChart) and chart.horizontal:
+        return _FRAME + _ROW * len(chart.bars)
+    if isinstance(chart, Chart) and chart.prominent:
+        return _LARGE_HEIGHT
+    small = is_small(chart) if isinstance(chart, Chart) else len(chart.bars) <= _FEW_BARS
+    return _SMALL_HEIGHT if small else _HEIGHT
+
+
+_HEIGHT, _SMALL_HEIGHT, _LARGE_HEIGHT = 330, 250, 420
+"""Pixels of a chart with its title: about 40 % of a window of 800, and as little as axis labels and a legend allow."""
+_FRAME, _ROW = 132, 30
+"""Pixels of a chart of rows: title, legend and axis, and each row."""
+_FEW_BARS = 4
+_LEGEND_ABOVE: Figure = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}}
+_LEGEND_BESIDE: Figure = {"x": 1.02, "y": 1, "font": {"size": 11}}
+"""Of bars, which leave no corner free. Above are also the entries of a chart of names, whose points are scattered."""
+
+
+def _legend(chart: Chart) -> Figure:
+    """Inside the plot, in the corner where it covers least."""
+    row, column = legend_corner(chart)
+    return {
+        "x": 0.01 if column == "left" else 0.99,
+        "xanchor": column,
+        "y": 0.99 if row == "top" else 0.01,
+        "yanchor": row,
+        "bgcolor": "rgba(255,255,255,0.7)",
+        "font": {"size": 11},
+    }
 
 
 def _axis_title(text: str) -> Figure:
-    """Near its axis: a legend of many lines must not reach it."""
     return {"text": _escape(text), "standoff": 6}
 
 
@@ -146,29 +213,30 @@ def _base_layout(title: str, x_label: str, y_label: str) -> Figure:
         "title": {"text": _escape(title), "font": {"size": 14}, "x": 0.02, "xanchor": "left"},
         "xaxis": {"title": _axis_title(x_label)},
         "yaxis": {"title": {"text": _escape(y_label)}},
-        "margin": {"l": 64, "r": 16, "t": 44, "b": 96},
-        "legend": _LEGEND,
-        "height": 360,
+        "margin": {"l": 64, "r": 16, "t": 44, "b": 48},
+        "height": _HEIGHT,
     }
 
 
 def _layout(chart: Chart) -> Figure:
     layout = _base_layout(chart.title, chart.x_label, chart.y_label)
+    places, texts = x_ticks(chart)
+    marks: Figure = {"tickvals": places, "ticktext": texts}
     if chart.log_x:
-        layout["xaxis"] = _log_axis(chart.x_label, chart.x_ticks or log_ticks(x for s in chart.series for x in s.x))
-    elif chart.x_ticks:
-        ticks = {"tickvals": chart.x_ticks, "range": chart.x_range}
-        layout["xaxis"] = {"title": _axis_title(chart.x_label), **ticks}
+        layout["xaxis"] = {"title": _axis_title(chart.x_label), "type": "log", **marks}
+    elif places:
+        slanted: Figure = {"tickangle": -30, "automargin": True} if chart.x_names else {}
+        layout["xaxis"] = {"title": _axis_title(chart.x_label), "range": chart.x_range, **marks, **slanted}
     if chart.log_y:
-        layout["yaxis"] = _log_axis(chart.y_label, log_ticks(y for s in chart.series for y in s.y))
+        ticks = log_ticks(y for s in chart.series for y in s.y)
+        texts = tuple(f"{tick:,.12g}" for tick in ticks)
+        layout["yaxis"] = {"title": _axis_title(chart.y_label), "type": "log", "tickvals": ticks, "ticktext": texts}
     elif chart.y_from_zero:
         layout["yaxis"] = {"title": {"text": _escape(chart.y_label)}, "rangemode": "tozero"}
+    layout["legend"] = _LEGEND_ABOVE if chart.x_names else _legend(chart)
+    layout["showlegend"] = len(chart.series) > 1
+    layout["height"] = figure_height(chart)
     return layout
-
-
-def _log_axis(label: str, ticks: Sequence[float]) -> Figure:
-    marks: Figure = {"tickvals": ticks, "ticktext": [f"{tick:,.12g}" for tick in ticks]}
-    return {"title": _axis_title(label), "type": "log", **marks}
 
 
 def _escape(text: str) -> str:

@@ -7,8 +7,10 @@ import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
+from xml.sax.saxutils import escape
 
 from torchscale.report.document import AnyChart, Chart, ChartSeries, StackedChart, TimelineChart, log_ticks
+from torchscale.report.formats.axes import legend_corner, x_ticks
 from torchscale.report.formats.palette import (
     COLOURS,
     MATPLOTLIB_MARKERS,
@@ -17,12 +19,17 @@ from torchscale.report.formats.palette import (
     style_index,
 )
 
-_WIDTH_INCHES, _HEIGHT_INCHES = 4.2, 3.0
+_INCHES = {"small": 2.32, "normal": 3.54, "wide": 7.24}
+"""Widths: three or two in a row of the page, or one; at these sizes the fonts have their size in print."""
+_HEIGHT_INCHES, _SMALL_HEIGHT_INCHES = 2.1, 1.45
+_FEW_BARS = 4
+_FEW_LINES = 5
+"""Lines that are told apart in a third of a page's width."""
 _SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "torchscale",
     "font.family": "DejaVu Sans",
-    "font.size": 8,
+    "font.size": 7,
     "text.parse_math": False,  # a "$" in a name is a "$"
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -30,7 +37,8 @@ _SETTINGS = {
 
 
 def chart_svg(chart: AnyChart, prefix: str) -> str:
-    """An ``<svg>`` element; ``prefix`` keeps its ids apart from those of other charts on the page."""
+    """An ``<svg>`` element with its summary as title; ``prefix`` keeps its ids apart from those of other charts on the
+    page."""
     import matplotlib  # noqa: PLC0415 - 0.4 s, and only the PDF needs it
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -41,13 +49,27 @@ def chart_svg(chart: AnyChart, prefix: str) -> str:
         _draw_any(figure.add_subplot(), chart)
         output = io.StringIO()
         figure.savefig(output, format="svg", metadata={"Date": None, "Creator": None})
-    return _with_own_ids(output.getvalue(), prefix)
+    svg = _with_own_ids(output.getvalue(), prefix)
+    end = svg.index(">") + 1
+    return f"{svg[:end]}<title>{escape(chart.summary)}</title>{svg[end:]}"
+
+
+def chart_width(chart: AnyChart) -> str:
+    """``small``, ``normal`` or ``wide``: a third, a half or all of a page's width."""
+    if isinstance(chart, TimelineChart):
+        return "wide"
+    if isinstance(chart, StackedChart):
+        return "wide" if chart.horizontal else "small" if len(chart.bars) <= _FEW_BARS else "normal"
+    return "normal" if chart.prominent or chart.log_y or len(chart.series) > _FEW_LINES else "small"
 
 
 def _size(chart: AnyChart) -> tuple[float, float]:
+    width = chart_width(chart)
     if isinstance(chart, TimelineChart):
-        return 2 * _WIDTH_INCHES, 1.55 + 0.28 * len(chart.rows)
-    return _WIDTH_INCHES, _HEIGHT_INCHES
+        return _INCHES[width], 0.75 + 0.17 * len(chart.rows)
+    if isinstance(chart, StackedChart) and chart.horizontal:
+        return _INCHES[width], 0.85 + 0.15 * len(chart.bars)
+    return _INCHES[width], _SMALL_HEIGHT_INCHES if width == "small" else _HEIGHT_INCHES
 
 
 def _draw_any(axes: Any, chart: AnyChart) -> None:  # noqa: ANN401 - see _draw
@@ -64,14 +86,24 @@ def _draw_stacked(axes: Any, chart: StackedChart) -> None:  # noqa: ANN401 - see
     places = range(len(chart.bars))
     for part in chart.parts:
         colour = REFERENCE_COLOUR if part.style is None else COLOURS[style_index(part.style)]
-        bottoms = [above[place] if part.values[place] >= 0 else below[place] for place in places]
-        axes.bar(places, part.values, 0.6, bottom=bottoms, color=colour, label=part.name)
+        starts = [above[place] if part.values[place] >= 0 else below[place] for place in places]
+        if chart.horizontal:
+            axes.barh(places, part.values, 0.7, left=starts, color=colour, label=part.name)
+        else:
+            axes.bar(places, part.values, 0.6, bottom=starts, color=colour, label=part.name)
         for place in places:
             side = above if part.values[place] >= 0 else below
             side[place] += part.values[place]
-    axes.set_xticks(list(places), chart.bars)
+    if chart.horizontal:
+        axes.set_yticks(list(places), chart.bars)
+        axes.invert_yaxis()
+    else:
+        axes.set_xticks(list(places), chart.bars)
     _label(axes, chart.title, chart.x_label, chart.y_label)
-    axes.legend(frameon=False, fontsize=6, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+    if chart.horizontal:
+        _legend_above(axes)
+    else:
+        axes.legend(frameon=False, fontsize=6, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderpad=0)
 
 
 def _draw_timeline(axes: Any, chart: TimelineChart) -> None:  # noqa: ANN401 - see _draw
@@ -88,11 +120,21 @@ def _draw_timeline(axes: Any, chart: TimelineChart) -> None:  # noqa: ANN401 - s
     axes.set_yticks(list(range(len(chart.rows))), chart.rows)
     axes.invert_yaxis()
     _label(axes, chart.title, chart.x_label, "")
-    axes.legend(frameon=False, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.38))
+    _legend_above(axes)
+
+
+def _legend_above(axes: Any) -> None:  # noqa: ANN401 - see _draw
+    """Between title and bars, which leave no corner free."""
+    handles, names = axes.get_legend_handles_labels()
+    columns = min(len(names), 3)
+    lines = -(-len(names) // columns)
+    axes.legend(handles, names, frameon=False, fontsize=6, ncols=columns, loc="lower left", borderpad=0,
+                bbox_to_anchor=(0, 1.0), columnspacing=1.2, handlelength=1.2)  # fmt: skip
+    axes.set_title(axes.get_title(loc="left"), fontsize=7.5, loc="left", pad=6 + 11 * lines)
 
 
 def _label(axes: Any, title: str, x_label: str, y_label: str) -> None:  # noqa: ANN401 - see _draw
-    axes.set_title(title, fontsize=8.5, loc="left")
+    axes.set_title(title, fontsize=7.5, loc="left")
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(visible=True, color="#dddddd", linewidth=0.5)
@@ -105,33 +147,44 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
         _draw_series(axes, series, chart, style_index(max(0, measured - series.reference)))
         measured += not series.reference
     _label(axes, chart.title, chart.x_label, chart.y_label)
+    places, texts = x_ticks(chart)
     if chart.log_x:
-        ticks = chart.x_ticks or log_ticks(x for series in chart.series for x in series.x)
-        _make_log(axes.set_xscale, axes.set_xticks, ticks)
-    elif chart.x_ticks:
+        _make_log(axes.set_xscale, axes.set_xticks, places, texts)
+    elif places:
         axes.set_xlim(*chart.x_range)
-        axes.set_xticks(chart.x_ticks, [f"{tick:g}" for tick in chart.x_ticks])
+        axes.set_xticks(places, texts)
+        if chart.x_names:
+            axes.set_xticks(places, texts, rotation=30, ha="right", fontsize=6)
     if chart.log_y:
-        _make_log(axes.set_yscale, axes.set_yticks, log_ticks(y for series in chart.series for y in series.y))
+        ticks = log_ticks(y for series in chart.series for y in series.y)
+        _make_log(axes.set_yscale, axes.set_yticks, ticks, [f"{tick:,.12g}" for tick in ticks])
     elif chart.y_from_zero:
         axes.set_ylim(bottom=0)
     if not chart.log_y:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-    if any(not series.reference for series in chart.series):
-        axes.legend(frameon=False, fontsize=7)
+    if chart.x_names:
+        _legend_above(axes)
+    elif len(chart.series) > 1:
+        row, column = legend_corner(chart)
+        place = f"{'upper' if row == 'top' else 'lower'} {column}"
+        axes.legend(fontsize=6, loc=place, framealpha=0.7, edgecolor="none", borderpad=0.2)
 
 
-def _make_log(set_scale: Any, set_ticks: Any, ticks: Sequence[float]) -> None:  # noqa: ANN401 - see _draw
+def _make_log(set_scale: Any, set_ticks: Any, ticks: Sequence[float], texts: Sequence[str]) -> None:  # noqa: ANN401
     set_scale("log")
     set_ticks([], minor=True)
-    set_ticks(ticks, [f"{tick:,.12g}" for tick in ticks])
+    set_ticks(ticks, texts)
 
 
 def _draw_series(axes: Any, series: ChartSeries, chart: Chart, style: int) -> None:  # noqa: ANN401 - see _draw
     if series.reference:
         label = series.name if series.legend else "_"
-        axes.plot(series.x, series.y, color=REFERENCE_COLOUR, linestyle="--", linewidth=1, label=label)
+        colour = COLOURS[style] if series.follows else REFERENCE_COLOUR
+        axes.plot(series.x, series.y, color=colour, linestyle="--", linewidth=1, label=label)
         return
+    if series.launches:
+        x, y = series.launch_points
+        axes.plot(x, y, color=COLOURS[style], marker=".", markersize=3, linewidth=0, alpha=0.5, label="_")
     if series.high:
         errors = [
             [y - low for low, y in zip(series.low, series.y, strict=True)],

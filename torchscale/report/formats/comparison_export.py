@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.analysis.comparison.compare import LEVEL, CellComparison, Change, Outcome, Overall, Pair, Verdict
+from torchscale.analysis.comparison.compare import LEVEL
+from torchscale.analysis.comparison.pair import CellComparison, Change, EfficiencyScore, Outcome, Overall, Pair, Verdict
 from torchscale.config.choices import Metric
 from torchscale.report.sections.comparison import ComparisonReport
 from torchscale.schema.exports.comparison import (
@@ -12,6 +13,7 @@ from torchscale.schema.exports.comparison import (
     ComparedCellExport,
     ComparisonExport,
     DifferenceExport,
+    EfficiencyScoreExport,
     OutcomeName,
     OverallExport,
     PairExport,
@@ -55,6 +57,7 @@ def comparison_export(comparison: ComparisonReport) -> ComparisonExport:
             DifferenceExport(what=difference.what, values=difference.values, deciding=difference.forbids)
             for difference in comparison.differences
         ),
+        left_out=comparison.left_out,
         pairs=tuple(_pair(pair, comparison.metrics) for pair in comparison.pairs),
     )
 
@@ -67,13 +70,24 @@ def _pair(pair: Pair, metrics: Sequence[Metric]) -> PairExport:
         overall=tuple(map(_overall, pair.overall)),
         score=None
         if score is None
-        else ScoreExport(value=score.value, ratio=score.ratio, measured=score.measured, of=score.of),
+        else ScoreExport(
+            value=score.value, ratio=score.ratio, measured=score.measured, of=score.of, certain=score.certain
+        ),
+        efficiency_score=None if pair.efficiency is None else _efficiency(pair.efficiency),
         regressions=tuple(pair.regressions(metrics)),
         overall_regressions=tuple(pair.overall_regressions(metrics)),
         undecided=tuple(pair.undecided(metrics)),
+        missing=tuple(cell.cell.cell.id for cell in pair.missing(metrics)),
+        undecidable=pair.undecidable(metrics),
         notes=pair.notes,
         cells=tuple(map(_cell, pair.cells)),
     )
+
+
+def _efficiency(score: EfficiencyScore) -> EfficiencyScoreExport:
+    interval = score.ratio.interval
+    ends = None if interval is None else (100 * interval[0], 100 * interval[1])
+    return EfficiencyScoreExport(value=score.value, interval=ends, cells=score.cells)
 
 
 def _overall(overall: Overall) -> OverallExport:
@@ -83,6 +97,8 @@ def _overall(overall: Overall) -> OverallExport:
         interval=overall.ratio.interval,
         cells=overall.cells,
         flagged=overall.flagged,
+        withheld=overall.withheld,
+        conditions=overall.conditions,
         verdict=_VERDICTS[overall.verdict],
     )
 
@@ -111,5 +127,8 @@ def _change(change: Change) -> ChangeExport:
         p=change.ratio.p,
         p_corrected=change.adjusted_p,
         launches=change.launches,
+        sessions=change.sessions,
+        session_spread=change.session_spread,
+        conditions=change.conditions,
         verdict=_VERDICTS[change.verdict],
     )

@@ -15,6 +15,7 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
 from torchscale.report.kinds import report_kind
 from torchscale.schema.exports.summary_row import SUMMARY_COLUMNS, ColumnValue, SummaryRow
+from torchscale.schema.state import State
 
 
 def summary_csv(summary: RunSummary) -> str:
@@ -52,7 +53,7 @@ def _line(values: Iterable[ColumnValue]) -> str:
 
 
 def machine_row(summary: MachineSummary) -> dict[str, ColumnValue]:
-    """A cell that measured the machine: how it ended; its figures are in the JSON."""
+    """A cell that measured the machine: how it ended, and its main figures as text; all of them are in the JSON."""
     return SummaryRow(
         cell_id=summary.cell.id,
         gpu_count=summary.cell.world_size,
@@ -60,6 +61,7 @@ def machine_row(summary: MachineSummary) -> dict[str, ColumnValue]:
         reason=summary.reason,
         launches=summary.launches,
         kind=summary.cell.kind,
+        outcome=report_kind(summary.cell.kind).outcome(summary) if summary.state is State.OK else None,
     ).columns()
 
 
@@ -79,9 +81,9 @@ def cell_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
         samples_per_second=None if figures is None else figures.samples_per_second,
         samples_per_second_per_gpu=None if figures is None else figures.samples_per_second_per_device,
         tokens_per_second=None if figures is None else figures.tokens_per_second,
-        step_time_p50_ms=None if figures is None else figures.step_p50 * 1e3,
-        step_time_p95_ms=None if figures is None else figures.step_p95 * 1e3,
-        step_time_p99_ms=None if figures is None else figures.step_p99 * 1e3,
+        step_time_p50_ms=None if figures is None else figures.steps.p50 * 1e3,
+        step_time_p95_ms=None if figures is None else figures.steps.p95 * 1e3,
+        step_time_p99_ms=None if figures is None else figures.steps.p99 * 1e3,
         efficiency=None if efficiency is None else efficiency.value,
         peak_memory_bytes=None if figures is None else figures.peak_memory_bytes,
         flags=" ".join(flag.value for flag in summary.flags),
@@ -112,6 +114,8 @@ def cell_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
         host_memory_peak_bytes=None if telemetry is None else telemetry.memory_used_peak_bytes,
         sent_bytes_per_second=None if telemetry is None else telemetry.sent_bytes_per_second,
         received_bytes_per_second=None if telemetry is None else telemetry.received_bytes_per_second,
+        step_time_mean_ms=None if figures is None else figures.step_mean * 1e3,
+        planned_launches=summary.planned_launches,
     ).columns()
 
 

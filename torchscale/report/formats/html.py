@@ -4,19 +4,51 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
+import re
+from collections.abc import Iterable
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from torchscale.report.document import Bullets, ChartGrid, Document, Paragraph, Table, TableValue, Tone
-from torchscale.report.formats.chart_plotly import chart_json, script_json
+from torchscale.report.document import (
+    DASH,
+    Bullets,
+    Chart,
+    ChartGrid,
+    Details,
+    Document,
+    Paragraph,
+    Section,
+    StackedChart,
+    Table,
+    TableValue,
+    TimelineChart,
+    Tone,
+)
+from torchscale.report.formats.chart_plotly import chart_json, figure_height, script_json
 from torchscale.util.gc import gc_paused
 
 _ROWS_ON_PAGE = 250
 """A table with more rows is embedded as JSON and shown in pages: thousands of rows in the DOM make a browser slow."""
 _ROWS_AT_FIRST = 100
 """Rows of a page of such a table; report.js turns pages of the same size."""
+_TITLE_HEIGHT = 32
+"""Pixels of a chart's title, which stands above the plot; report.js takes off as many."""
+_SMALL_BELOW = 300
+"""Pixels: charts up to this height are drawn three in a row."""
+_MAX_EXAMPLES = 4
+_KINDS = {
+    Paragraph: "paragraph",
+    Bullets: "bullets",
+    Table: "table",
+    ChartGrid: "charts",
+    Details: "details",
+    Chart: "chart",
+    StackedChart: "bars",
+    TimelineChart: "timeline",
+}
 _TONES = list(Tone)
 _PLAIN = Tone.PLAIN
 
@@ -46,6 +78,13 @@ def render_html(document: Document, version: str | None = None) -> str:
             chart_number=lambda chart: charts[id(chart)],
             chart_json=lambda chart: Markup(chart_json(chart)),  # noqa: S704 - chart_json escapes for scripts
             kind=block_kind,
+            groups=section_groups(document.sections),
+            anchors={section.anchor for section in document.sections},
+            plot_height=lambda chart: figure_height(chart) - _TITLE_HEIGHT,
+            small_charts=lambda grid: all(figure_height(chart) < _SMALL_BELOW for chart in grid.charts),
+            filter_examples=_filter_examples,
+            unbroken=unbroken,
+            unbroken_units=unbroken_units,
             table_json=lambda table: Markup(_table_json(table)),  # noqa: S704 - it escapes for scripts
             rows_on_page=_ROWS_ON_PAGE,
             rows_at_first=_ROWS_AT_FIRST,
@@ -85,9 +124,34 @@ def _sha256(text: str) -> str:
 
 
 def block_kind(block: object) -> str:
-    """The template's name for a block."""
-    names = {Paragraph: "paragraph", Bullets: "bullets", Table: "table", ChartGrid: "charts"}
-    return names[type(block)]
+    """The template's name for a block or a chart."""
+    return _KINDS[type(block)]
+
+
+def section_groups(sections: Iterable[Section]) -> list[tuple[str, tuple[Section, ...]]]:
+    """Sections by the name of their group, which is empty for those without, in order."""
+    grouped = itertools.groupby(sections, key=lambda section: section.group)
+    return [("" if group is None else group.value, tuple(members)) for group, members in grouped]
+
+
+def unbroken(text: str) -> str:
+    """A figure with its unit on one line; what stands in parentheses may go to the next."""
+    return re.sub(r" (?!\()", "\u00a0", text)
+
+
+def unbroken_units(text: str) -> str:
+    """A sentence whose numbers stay on one line with their units."""
+    return re.sub(r"(?<=\d) (?=%|±|[kMGTP]?i?B\b|ms\b|µs\b|s\b)|(?<=±) (?=\d)", "\u00a0", text)
+
+
+def _filter_examples(table: Table) -> list[str]:
+    """``batch:8``: a few questions that the table's first row answers."""
+    columns = enumerate(table.columns)
+    named = [(column.aliases[0] if column.aliases else column.title, number) for number, column in columns]
+    first = table.rows[0] if table.rows else ()
+    pairs = [(name.lower(), first[number].text) for number, name in ((n, name) for name, n in named)] if first else []
+    plain = [f"{name}:{text}" for name, text in pairs if " " not in f"{name}{text}" and text != DASH.text]
+    return plain[:_MAX_EXAMPLES]
 
 
 @cache

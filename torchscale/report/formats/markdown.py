@@ -4,26 +4,93 @@ from __future__ import annotations
 
 import re
 
-from torchscale.report.document import MAX_PAPER_ROWS, Block, Bullets, ChartGrid, Document, KeyFigure, Paragraph, Table
+from torchscale.report.document import (
+    MAX_PAPER_ROWS,
+    Block,
+    Bullets,
+    Cause,
+    ChartGrid,
+    Details,
+    Document,
+    KeyFigure,
+    Paragraph,
+    Table,
+)
+
+MAX_SUMMARY_LINES = 60
+"""Of a summary: a screen of a pull request."""
+_MAX_FIRST_LINES = 32
+"""Of them, before the table: half, so that the table has room."""
+_TABLE_FRAME = 8
+"""Blank lines, heading, rule, the note on rows left out, and the line on the machine."""
+_MAX_FAILURES = 6
 
 
 def render_markdown(document: Document) -> str:
     """The report as Markdown, without charts."""
-    parts = [f"# {_text(document.title)}", _text(document.subtitle), *map(_text, document.verdict)]
-    parts.append("\n".join(f"- {_text(_figure(item))}" for item in document.key_figures))
+    parts = [f"# {_text(document.title)}", _text(document.subtitle), *_first(document)]
     for section in document.sections:
-        blocks = [text for block in section.blocks if (text := _block(block))]
-        if blocks:
-            parts += [f"## {_text(section.title)}", *blocks]
+        texts = [text for block in section.blocks if (text := _block(block))]
+        if texts or section.key:
+            parts += [
+                f"## {_text(section.title)}",
+                *([_text(f"{_capital(section.key)}.")] if section.key else []),
+                *texts,
+            ]
     return "\n\n".join(parts) + "\n"
+
+
+def render_summary(document: Document) -> str:
+    """The first screen and the main table as Markdown of at most :data:`MAX_SUMMARY_LINES` lines, for pull requests and
+    job summaries."""
+    section = document.section("cells")
+    table = next((block for block in section.blocks if isinstance(block, Table)), None) if section else None
+    parts = [f"## {_text(document.title)}", *_first(document)]
+    lines = "\n\n".join(parts).splitlines()[:_MAX_FIRST_LINES]
+    if table is not None:
+        rows = MAX_SUMMARY_LINES - len(lines) - _TABLE_FRAME
+        lines += ["", *_rows(table.compact(), rows)]
+        if len(table.rows) > rows:
+            lines += ["", f"{len(table.rows) - rows:,} more rows in the report."]
+    return "\n".join([*lines, "", _text(document.subtitle)]) + "\n"
+
+
+def _first(document: Document) -> list[str]:
+    overview = document.overview
+    if overview is None:
+        figures = "\n".join(f"- {_text(_figure(item))}" for item in document.key_figures)
+        return [*map(_text, document.verdict), *([figures] if figures else [])]
+    parts = [f"**{_text(overview.headline.text)}**"]
+    parts.append(
+        "\n".join(f"- {_text(row.question)} **{_text(row.answer)}** {_text(row.text)}" for row in overview.statuses)
+    )
+    failed = [f"- **{_text(item.state)}** {_text(item.cells)}: {_text(item.reason)}" for item in overview.failures]
+    failed = [
+        *failed[:_MAX_FAILURES],
+        *([f"- and {len(failed) - _MAX_FAILURES} more"] if len(failed) > _MAX_FAILURES else []),
+    ]
+    causes = [_cause(cause) for cause in overview.causes]
+    for title, items in (("What failed", failed), ("What costs most", causes)):
+        if items:
+            parts += [f"**{title}**", "\n".join(items)]
+    return parts
+
+
+def _cause(cause: Cause) -> str:
+    cost = f" ({_text(cause.cost)})" if cause.cost else ""
+    return f"- **{_text(cause.title)}**{cost} {_text(cause.cells)}. {_text(cause.text)} {_text(cause.advice)}"
 
 
 def _figure(figure: KeyFigure) -> str:
     return f"{figure.label}: {figure.value}" + (f" ({figure.note})" if figure.note else "")
 
 
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def _block(block: Block) -> str:
-    if isinstance(block, ChartGrid):
+    if isinstance(block, ChartGrid | Details):
         return ""
     if isinstance(block, Paragraph):
         if block.of_charts:
@@ -34,12 +101,20 @@ def _block(block: Block) -> str:
     return _table(block)
 
 
-def _table(table: Table) -> str:
+def _table(whole: Table) -> str:
+    table = whole.compact()
+    cut = table.truncation_note(MAX_PAPER_ROWS)
+    return "\n".join([f"{_text(table.caption)}:", "", *_rows(table, MAX_PAPER_ROWS)]) + (f"\n\n{cut}" if cut else "")
+
+
+def _rows(table: Table, limit: int) -> list[str]:
     heading = "| " + " | ".join(_text(column.title) for column in table.columns) + " |"
     rule = "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|"
-    rows = ["| " + " | ".join(_text(value.text) for value in row) + " |" for row in table.rows[:MAX_PAPER_ROWS]]
-    cut = table.truncation_note(MAX_PAPER_ROWS)
-    return "\n".join([heading, rule, *rows]) + (f"\n\n{cut}" if cut else "")
+    return [
+        heading,
+        rule,
+        *("| " + " | ".join(_text(value.text) for value in row) + " |" for row in table.rows[:limit]),
+    ]
 
 
 def _text(text: str) -> str:

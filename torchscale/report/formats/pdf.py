@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torchscale.errors import MachineError
 from torchscale.report.document import MAX_PAPER_ROWS, AnyChart, Document
-from torchscale.report.formats.chart_svg import chart_svg
-from torchscale.report.formats.html import block_kind, template_environment
+from torchscale.report.formats.chart_svg import chart_svg, chart_width
+from torchscale.report.formats.html import block_kind, section_groups, template_environment, unbroken, unbroken_units
 
 
 def render_pdf(document: Document) -> bytes:
@@ -30,8 +30,19 @@ def render_pdf(document: Document) -> bytes:
         return Markup(chart_svg(chart, f"chart{numbers[id(chart)]}"))  # noqa: S704 - matplotlib escapes its texts
 
     template = template_environment().get_template("report_pdf.html")
-    page = template.render(document=document, chart_svg=svg, kind=block_kind, max_rows=MAX_PAPER_ROWS)
+    page = template.render(
+        document=document,
+        screen_only=[section.title for section in document.sections if not section.on_paper],
+        groups=section_groups([section for section in document.sections if section.on_paper]),
+        chart_svg=svg,
+        chart_width=chart_width,
+        kind=block_kind,
+        max_rows=MAX_PAPER_ROWS,
+        unbroken=unbroken,
+        unbroken_units=unbroken_units,
+    )
     # Nothing in a page may make weasyprint read a file or ask a network: only inline data is fetched.
     fetcher = URLFetcher(allowed_protocols={"data"})
-    pdf = HTML(string=page, url_fetcher=fetcher).write_pdf(pdf_identifier=b"torchscale-report")
+    # PDF/UA-1: headings, lists, tables and charts are tagged, for screen readers and for text that is copied.
+    pdf = HTML(string=page, url_fetcher=fetcher).write_pdf(pdf_identifier=b"torchscale-report", pdf_variant="pdf/ua-1")
     return bytes(pdf)

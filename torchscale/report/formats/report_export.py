@@ -8,6 +8,7 @@ from torchscale.analysis.training.roofline import Compute
 from torchscale.analysis.training.scaling import Efficiency
 from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.report.formats.machine_export import machine_export
+from torchscale.report.sections.headline import headline
 from torchscale.schema.exports.report import (
     BubbleExport,
     ComputeExport,
@@ -35,6 +36,7 @@ def report_export(summary: RunSummary) -> ReportExport:
         tool_version=experiment.tool_version,
         run=summary.name,
         experiment_name=experiment.config.experiment_name,
+        headline=headline(summary).text,
         environment=experiment.environment,
         sessions=tuple(
             SessionExport(
@@ -60,6 +62,7 @@ def cell_export(summary: TrainingSummary) -> TrainingCellExport:
         state=summary.state,
         reason=summary.reason,
         launches=summary.launches,
+        planned_launches=summary.planned_launches,
         flags=tuple(flag.value for flag in summary.flags),
         figures=None if summary.figures is None else _figures(summary.figures),
         compute=None if summary.compute is None else _compute(summary.compute),
@@ -75,11 +78,12 @@ def _figures(figures: Figures) -> FiguresExport:
         samples_per_second=figures.samples_per_second,
         samples_per_second_per_device=figures.samples_per_second_per_device,
         tokens_per_second=figures.tokens_per_second,
-        step_p50=figures.step_p50,
-        step_p95=figures.step_p95,
-        step_p99=figures.step_p99,
-        step_maximum=figures.step_maximum,
-        rank_p50=figures.rank_p50,
+        step_mean=figures.step_mean,
+        step_p50=figures.steps.p50,
+        step_p95=figures.steps.p95,
+        step_p99=figures.steps.p99,
+        step_maximum=figures.steps.maximum,
+        rank_step_means=figures.rank_step_means,
         half_width=figures.half_width,
         run_half_width=figures.run_half_width,
         autocorrelation=figures.autocorrelation,

@@ -24,8 +24,8 @@ S_contra = TypeVar("S_contra", contravariant=True)
 class ReportKind(Protocol[C_contra, S_contra]):
     """What a module of this package provides for its kind of cell and summary."""
 
-    def running_label(self, cell: C_contra, devices: str, launch: int, repeats: int) -> str:
-        """What runs now: the cell on ``devices`` (``4 GPUs``), and which of ``repeats`` launches, from 0."""
+    def launch_label(self, cell: C_contra, devices: str, launch: int, repeats: int) -> str:
+        """A launch in words: the cell on ``devices`` (``4 GPUs``), and which of ``repeats`` launches, from 0."""
 
     def outcome(self, summary: S_contra, record: LaunchRecord | None = None) -> str:
         """The main figures in one line, of the launch in ``record`` or else of all; the state and its reason where

@@ -19,9 +19,9 @@ from torchscale.schema.state import State
 from torchscale.util.units import format_byte_rate, format_bytes
 
 
-def running_label(cell: CollectivesCell, devices: str, launch: int, repeats: int) -> str:
-    """``Running collectives on 2 GPUs``."""
-    return f"Running {cell.title} on {devices}"
+def launch_label(cell: CollectivesCell, devices: str, launch: int, repeats: int) -> str:
+    """``collectives, 2 GPUs``."""
+    return f"{cell.title}, {devices}"
 
 
 def outcome(summary: CollectivesSummary, record: LaunchRecord | None = None) -> str:

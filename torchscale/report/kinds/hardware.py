@@ -19,9 +19,9 @@ from torchscale.schema.state import State
 from torchscale.util.units import format_byte_rate, format_flops
 
 
-def running_label(cell: HardwareCell, devices: str, launch: int, repeats: int) -> str:
-    """``Running hardware ceilings on 2 GPUs``."""
-    return f"Running {cell.title} on {devices}"
+def launch_label(cell: HardwareCell, devices: str, launch: int, repeats: int) -> str:
+    """``hardware ceilings, 2 GPUs``."""
+    return f"{cell.title}, {devices}"
 
 
 def outcome(summary: HardwareSummary, record: LaunchRecord | None = None) -> str:

@@ -16,26 +16,26 @@ from torchscale.schema.exports.summary_row import ColumnValue
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.state import State
-from torchscale.util.units import format_bytes, format_percent
+from torchscale.util.units import format_bytes, format_change
 
 
-def running_label(cell: MemoryCell, devices: str, launch: int, repeats: int) -> str:
-    """``Running memory of ResNet-50 at batch 64 on 1 GPU``."""
-    return f"Running {cell.title} on {devices}"
+def launch_label(cell: MemoryCell, devices: str, launch: int, repeats: int) -> str:
+    """``memory of ResNet-50 at batch 64, 1 GPU``."""
+    return f"{cell.title}, {devices}"
 
 
 def outcome(summary: MemorySummary, record: LaunchRecord | None = None) -> str:
-    """``4.79 GiB peak, predicted 0.1 % more``."""
+    """``4.79 GiB peak of tensors, predicted 4.80 GiB (+0.1 %)``."""
     if summary.state is not State.OK:
         return f"{summary.state.value}: {summary.reason}"
     fullest = summary.fullest
     if fullest is None:
         return "not measured"
-    text = f"{format_bytes(fullest.peak_bytes)} peak"
-    error = summary.prediction_error
-    if error is None:
+    text = f"{format_bytes(fullest.peak_bytes)} peak of tensors"
+    predicted, error = summary.predicted, summary.prediction_error
+    if predicted is None or error is None:
         return text
-    return f"{text}, predicted {format_percent(abs(error))} {'more' if error >= 0 else 'less'}"
+    return f"{text}, predicted {format_bytes(predicted.peak_bytes)} ({format_change(error)})"
 
 
 def csv_row(summary: MemorySummary) -> dict[str, ColumnValue]:

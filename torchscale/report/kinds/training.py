@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from torchscale.analysis.kinds import training as analysis
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.catalog.models import model_title
 from torchscale.config.strategy import strategy_label
 from torchscale.report.document import Section
 from torchscale.report.formats.export import cell_row
@@ -22,41 +22,32 @@ from torchscale.report.sections.resources import telemetry_section
 from torchscale.report.sections.scaling import scaling_section
 from torchscale.report.sections.step_times import step_times_section
 from torchscale.report.sections.workloads import data_section
+from torchscale.report.text.figures import throughput_text
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.exports.report import TrainingCellExport
 from torchscale.schema.exports.summary_row import ColumnValue
-from torchscale.schema.launch.record import LaunchRecord, payload
-from torchscale.schema.launch.training import TrainingResult
-from torchscale.schema.run.content import LaunchDetail
-from torchscale.schema.state import State
-from torchscale.util.units import format_percent, format_rate, format_seconds
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.run.content import CellRun, LaunchDetail
+from torchscale.schema.run.experiment_file import PlannedCell
 
 
-def running_label(cell: TrainingCell, devices: str, launch: int, repeats: int) -> str:
-    """``Running ResNet-50 on 4 GPUs (batch 128, bf16, launch 2 of 3)``."""
+def launch_label(cell: TrainingCell, devices: str, launch: int, repeats: int) -> str:
+    """``ResNet-50, 4 GPUs, batch 128, bf16, launch 2 of 3``."""
     parts = [f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"]
     parts += [cell.precision] if cell.precision != "fp32" else []
     label = strategy_label(cell.strategy)
     parts += [*([label] if label != "ddp" else []), *cell.settings]
     parts += [f"launch {launch + 1} of {repeats}"] if repeats > 1 else []
-    return f"Running {model_title(cell.model)} on {devices} ({', '.join(parts)})"
+    return ", ".join([cell.title, devices, *parts])
 
 
 def outcome(summary: TrainingSummary, record: LaunchRecord | None = None) -> str:
-    """``1,450 samples/s, 220 ms/step ±0.6 %`` with the names of its flags."""
-    figures = summary.figures
-    ended = summary if record is None else record
-    if ended.state is not State.OK or figures is None:
-        return f"{ended.state.value}: {ended.reason}"
-    rate = figures.samples_per_second if record is None else figures.launch_samples_per_second[-1]
-    steps = (
-        figures.steps
-        if record is None or (measured := payload(record, TrainingResult).steps) is None
-        else measured.seconds
-    )
-    text = f"{format_rate(rate)} samples/s, {format_seconds(steps.mean)}/step"
-    if figures.half_width is not None:
-        text += f" ±{format_percent(figures.half_width)}"
+    """``1,450 samples/s, 220 ms/step ±0.6 %`` with the names of its flags: of the launch alone where one is given."""
+    if record is not None:
+        summary = analysis.summarize(CellRun(PlannedCell(cell=summary.cell), (record,)), summary.cell)
+    if summary.figures is None:
+        return f"{summary.state.value}: {summary.reason}"
+    text = throughput_text(summary.figures)
     if summary.flags:
         text += f"  warning: {', '.join(flag.value for flag in summary.flags)}"
     return text

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-
-import numpy as np
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Chart, ChartSeries
-from torchscale.report.sections.selection import MAX_PANELS, panel_count, shown_panels
+from torchscale.report.sections.selection import MAX_PANELS, shown_panels, spread_out
 from torchscale.report.text.labels import batch_label, chart_name, device_noun
+
+_MAX_POINTS = 120
+"""Of a distribution: a few pixels apart in a panel a third of the page wide."""
 
 
 def throughput_charts(summary: RunSummary) -> list[Chart]:
@@ -39,51 +39,17 @@ def distribution_charts(summary: RunSummary) -> list[Chart]:
     return charts[:MAX_PANELS]
 
 
-def overview_chart(summary: RunSummary) -> Chart | None:
-    """Efficiencies of all series at each count, where there are too many to draw."""
-    if panel_count(summary) <= MAX_PANELS:
-        return None
-    by_count: dict[int, list[float]] = {}
-    for cell in summary.measured:
-        if cell.efficiency is not None and cell.efficiency.baseline_world_size < cell.cell.world_size:
-            by_count.setdefault(cell.cell.world_size, []).append(cell.efficiency.value * 100)
-    counts = sorted(by_count)
-    if not counts:
-        return None
-    lows, middles, highs = zip(*(np.quantile(by_count[count], (0.1, 0.5, 0.9)) for count in counts), strict=True)
-    places = tuple(map(float, counts))
-    return Chart(
-        name="efficiency-overview",
-        title="Efficiency of all series",
-        summary=f"Median efficiency over all series at each number of {device_noun(summary)}, with the middle 80 %.",
-        x_label=device_noun(summary),
-        y_label="efficiency, %",
-        series=(
-            ChartSeries(
-                "median, with the middle 80 %",
-                places,
-                tuple(map(float, middles)),
-                tuple(map(float, lows)),
-                tuple(map(float, highs)),
-            ),
-            ChartSeries("ideal", places, (100.0,) * len(places), reference=True),
-        ),
-        x_ticks=places,
-    )
-
-
 def _throughput(title: str, lines: Sequence[Sequence[TrainingSummary]], summary: RunSummary) -> Chart:
     series = []
     for line in lines:
         counts = tuple(float(cell.cell.world_size) for cell in line)
         rates = tuple(cell.figures.samples_per_second for cell in line if cell.figures)
         low, high = _interval(line)
-        series.append(ChartSeries(batch_label(line[0].cell), counts, rates, low, high))
+        series.append(ChartSeries(batch_label(line[0].cell), counts, rates, low, high, launches=_launches(line)))
         if len(line) > 1:
             ideal = tuple(rates[0] * count / counts[0] for count in counts)
-            series.append(
-                ChartSeries(f"ideal, {batch_label(line[0].cell)}", counts, ideal, reference=True, legend=False)
-            )
+            named = not any(one.reference for one in series)
+            series.append(ChartSeries("ideal", counts, ideal, reference=True, legend=named, follows=True))
     return Chart(
         name=chart_name("throughput", title),
         title=title,
@@ -102,9 +68,15 @@ def _interval(line: Sequence[TrainingSummary]) -> tuple[tuple[float, ...], tuple
         figures = cell.figures
         if figures is None or figures.run_half_width is None or figures.run_half_width > 1:
             return (), ()
-        low.append(figures.samples_per_second * (1 - figures.run_half_width))
+        low.append(figures.samples_per_second / (1 + figures.run_half_width))
         high.append(figures.samples_per_second * (1 + figures.run_half_width))
     return tuple(low), tuple(high)
+
+
+def _launches(line: Sequence[TrainingSummary]) -> tuple[tuple[float, ...], ...]:
+    """Throughput of each launch of each cell; empty where all cells have one."""
+    launches = tuple(cell.figures.launch_samples_per_second for cell in line if cell.figures)
+    return launches if any(len(values) > 1 for values in launches) else ()
 
 
 def _efficiency(title: str, lines: Sequence[Sequence[TrainingSummary]], summary: RunSummary) -> Chart:
@@ -139,25 +111,24 @@ def _efficiency(title: str, lines: Sequence[Sequence[TrainingSummary]], summary:
 
 
 def _distribution(title: str, line: Sequence[TrainingSummary], summary: RunSummary) -> Chart:
-    """Cumulative, so that narrow and wide distributions compare and a tail is seen."""
+    """Cumulative over all steps of all launches, so that narrow and wide distributions compare and a tail is seen."""
     series = []
     for cell in line:
         if cell.figures is None:
             continue
-        steps = cell.figures.steps
-        done = [0, *itertools.accumulate(steps.histogram)]
+        values = spread_out(cell.figures.steps.values, _MAX_POINTS)
         count = cell.cell.world_size
         series.append(
             ChartSeries(
                 f"{count} {device_noun(summary, count)}",
-                tuple(edge * 1e3 for edge in steps.edges),
-                tuple(part / steps.count * 100 for part in done),
+                tuple(seconds * 1e3 for seconds in values),
+                tuple((place + 0.5) / len(values) * 100 for place in range(len(values))),
             )
         )
     return Chart(
         name=chart_name("steps", title),
         title=title,
-        summary=f"Cumulative distribution of step times for {title}.",
+        summary=f"Cumulative distribution of the steps of all launches for {title}.",
         x_label="step time, ms",
         y_label="share of steps, %",
         series=tuple(series),

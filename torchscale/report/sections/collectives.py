@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from torchscale.analysis.machine.collectives import CollectiveFigures
+from torchscale.analysis.machine.collectives import CollectiveFigures, CollectivePoint, Curve
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import (
+    DASH,
     MAX_BLOCK,
     Block,
     Bullets,
@@ -15,6 +16,8 @@ from torchscale.report.document import (
     ChartGrid,
     ChartSeries,
     Column,
+    Details,
+    Group,
     Paragraph,
     Section,
     Table,
@@ -27,7 +30,6 @@ from torchscale.util.units import format_byte_rate, format_bytes, format_percent
 
 _MAX_DISTINCT = 12
 """Lines in a chart: more overlap, and colours repeat after seven."""
-_DASH = TableValue("–")
 
 
 def collectives_section(summary: RunSummary) -> Section:
@@ -45,7 +47,13 @@ def collectives_section(summary: RunSummary) -> Section:
                 "result was checked."
             ),
         )
-    return Section("Collectives", "collectives", tuple(blocks))
+    return Section("Collectives", "collectives", tuple(blocks), Group.MACHINE, _key(summary))
+
+
+def _key(summary: RunSummary) -> str:
+    """The highest bus bandwidth."""
+    rates = [curve.peak.busbw for sweep in summary.collectives if sweep.figures for curve in sweep.figures.curves]
+    return f"up to {format_byte_rate(max(rates))} bus bandwidth" if rates else ""
 
 
 def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list[Block]:
@@ -64,14 +72,17 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
         name=chart_name("busbw", f"{title} {cell.id}"),
         title=title,
         summary=f"Bus bandwidth against message size for {title}.",
-        x_label="message size, bytes",
+        x_label="message size",
         y_label="bus bandwidth, GB/s",
         series=(*lines[:_MAX_DISTINCT], *_ceiling_line(sweep, lines)),
         log_x=True,
         log_y=True,
+        byte_sizes=True,
     )
     blocks: list[Block] = [ChartGrid((chart,))] if lines else []
     blocks.append(_table(figures, title))
+    rates, times = _sizes_tables(figures, title)
+    blocks += [*rates, *([Details("Mean time of every size", tuple(times))] if times else [])]
     if figures.pairs:
         blocks.append(_pairs_table(figures, title))
     notes = [f"Not measured: {what}: {shortened(text)}" for what, text in figures.unsupported]
@@ -102,8 +113,8 @@ def _table(figures: CollectiveFigures, title: str) -> Table:
     columns = (
         Column("operation"),
         Column("type"),
-        Column("smallest", True),
-        Column("p95 there", True),
+        Column("time of smallest", True),
+        Column("its p95", True),
         Column("highest busbw", True),
         Column("at size", True),
         Column("spread of ranks", True),
@@ -121,14 +132,48 @@ def _table(figures: CollectiveFigures, title: str) -> Table:
                 TableValue(curve.dtype),
                 TableValue(format_seconds(first.seconds), first.seconds),
                 TableValue(format_seconds(first.p95), first.p95),
-                TableValue(format_byte_rate(peak.busbw), peak.busbw) if peak.payload_bytes else _DASH,
-                TableValue(format_bytes(peak.payload_bytes), peak.payload_bytes) if peak.payload_bytes else _DASH,
+                TableValue(format_byte_rate(peak.busbw), peak.busbw) if peak.payload_bytes else DASH,
+                TableValue(format_bytes(peak.payload_bytes), peak.payload_bytes) if peak.payload_bytes else DASH,
                 TableValue(format_percent(spread, 0), spread),
                 TableValue(format_fit(curve) or "–"),
-                TableValue(str(sum(checked)), sum(checked)) if checked else _DASH,
+                TableValue(str(sum(checked)), sum(checked)) if checked else DASH,
             )
         )
     return Table(f"Collectives, {title}", columns, tuple(rows))
+
+
+def _sizes_tables(figures: CollectiveFigures, title: str) -> tuple[list[Table], list[Table]]:
+    """Bus bandwidth and mean time of each dtype: a row a size, a column an operation."""
+    rates, times = [], []
+    for dtype in dict.fromkeys(curve.dtype for curve in figures.curves):
+        curves = [curve for curve in figures.curves if curve.dtype == dtype and curve.points[0].payload_bytes]
+        if curves:
+            which = f"{dtype}, {title}"
+            rates.append(_sizes_table(f"Bus bandwidth by size, {which}", curves, _busbw_value))
+            times.append(_sizes_table(f"Mean time by size, {which}", curves, _time_value))
+    return rates, times
+
+
+def _sizes_table(caption: str, curves: Sequence[Curve], value: Callable[[CollectivePoint], TableValue]) -> Table:
+    by_size: dict[int, dict[str, TableValue]] = {}
+    for curve in curves:
+        for point in curve.points:
+            by_size.setdefault(point.payload_bytes, {})[curve.operation] = value(point)
+    operations = [curve.operation for curve in curves]
+    columns = (Column("size", True), *(Column(operation, True) for operation in operations))
+    rows = tuple(
+        (TableValue(format_bytes(size), size), *(values.get(operation, DASH) for operation in operations))
+        for size, values in sorted(by_size.items())
+    )
+    return Table(caption, columns, rows)
+
+
+def _time_value(point: CollectivePoint) -> TableValue:
+    return TableValue(format_seconds(point.seconds), point.seconds)
+
+
+def _busbw_value(point: CollectivePoint) -> TableValue:
+    return TableValue(format_byte_rate(point.busbw), point.busbw) if point.busbw else DASH
 
 
 def _pairs_table(figures: CollectiveFigures, title: str) -> Table:
@@ -141,7 +186,7 @@ def _pairs_table(figures: CollectiveFigures, title: str) -> Table:
             pair = pairs.get((source, target))
             rate = None if pair is None else pair.payload_bytes / pair.seconds
             text = None if pair is None or rate is None else format_byte_rate(rate)
-            row.append(_DASH if text is None else TableValue(text, rate))
+            row.append(DASH if text is None else TableValue(text, rate))
         rows.append(tuple(row))
     columns = (Column("rank"), *(Column(f"to {rank}", True) for rank in ranks))
     size = format_bytes(figures.pairs[0].payload_bytes)

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from torchscale.analysis.comparison.compare import Outcome, Pair, Verdict
 from torchscale.analysis.comparison.matching import Difference
+from torchscale.analysis.comparison.pair import Outcome, Pair, Verdict
 from torchscale.config.choices import Metric
 from torchscale.report.document import (
     Document,
     KeyFigure,
+    Overview,
     Section,
     shortened,
 )
-from torchscale.report.sections.comparison_cells import compared_cells_section
+from torchscale.report.sections.comparison_cells import compared_cells_section, deciding_cells_section
 from torchscale.report.sections.comparison_conditions import comparison_method_section, differences_section
-from torchscale.report.sections.comparison_overall import overall_section
+from torchscale.report.sections.comparison_overall import change_charts, overall_section
+from torchscale.report.sections.comparison_overview import comparison_overview
 from torchscale.report.text.comparison import (
+    METRIC_LABELS,
     format_interval,
     format_ratio_change,
-    measured_days,
+    format_verdict,
+    measured_at,
     pair_verdict,
 )
 from torchscale.report.text.labels import plural
+
+_BRIEF_DIFFERENCES = 12
+"""Half a screen."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +39,13 @@ class ComparisonReport:
 
     Attributes:
         pairs: Each other side against the reference.
-        differences: Of machines, software and settings, over all sides.
+        differences: Of cells that are compared, machines, software and settings, over all sides.
         names: Of the sides, the reference first.
         metrics: What decides; empty for the headline of each cell.
         threshold: A change up to this share counts as no change.
         prices: Of a device and hour on each side; empty where none was given.
+        matched_by_name: Whether cells that differ were asked to be compared, so that what differs comes first.
+        left_out: Sentences on sources that are not compared.
     """
 
     pairs: tuple[Pair, ...]
@@ -44,55 +54,96 @@ class ComparisonReport:
     metrics: tuple[Metric, ...] = ()
     threshold: float = 0.02
     prices: tuple[float, ...] = field(default=())
+    matched_by_name: bool = False
+    left_out: tuple[str, ...] = ()
 
 
-def comparison_document(comparison: ComparisonReport) -> Document:
-    """A comparison as a report for people."""
+def comparison_document(comparison: ComparisonReport, *, brief: bool = False) -> Document:
+    """A comparison as a report for people; a ``brief`` one, for a pull request, has the verdicts and what decides."""
     return Document(
         title=f"Comparison: {' and '.join(shortened(name) for name in comparison.names[1:])} against "
         f"{shortened(comparison.names[0])}",
         subtitle=_subtitle(comparison),
-        verdict=tuple(" ".join(pair_verdict(pair, comparison.metrics)) for pair in comparison.pairs),
-        key_figures=_key_figures(comparison),
-        sections=comparison_sections(comparison),
+        verdict=(
+            *(" ".join(pair_verdict(pair, comparison.metrics)) for pair in comparison.pairs),
+            *map(shortened, comparison.left_out),
+        ),
+        key_figures=() if brief or len(comparison.pairs) == 1 else _key_figures(comparison),
+        overview=_overview(comparison, brief=brief),
+        sections=_brief_sections(comparison) if brief else comparison_sections(comparison),
+        footer="Figures of each side were measured; changes, intervals, p-values and scores are computed from them. "
+        "– means not measured.",
     )
+
+
+def _overview(comparison: ComparisonReport, *, brief: bool) -> Overview | None:
+    """Of two sides; more of them have a paragraph and key figures each."""
+    if len(comparison.pairs) > 1:
+        return None
+    (pair,) = comparison.pairs
+    charts = [] if brief else change_charts(comparison.pairs, comparison.metrics, comparison.threshold)
+    return comparison_overview(pair, comparison.metrics, comparison.differences, charts[0] if charts else None)
 
 
 def comparison_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
     """The sections of a comparison, without empty ones."""
+    differing = differences_section(comparison.differences, comparison.names)
     sections = (
+        *([differing] if comparison.matched_by_name else []),
         overall_section(comparison.pairs, comparison.names, comparison.metrics, comparison.threshold),
         compared_cells_section(comparison.pairs),
-        differences_section(comparison.differences, comparison.names),
-        comparison_method_section(comparison.names, comparison.threshold, comparison.prices),
+        *([] if comparison.matched_by_name else [differing]),
+        comparison_method_section(comparison.pairs, comparison.names, comparison.threshold, comparison.prices),
+    )
+    return tuple(section for section in sections if section.blocks)
+
+
+def _brief_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
+    sections = (
+        deciding_cells_section(comparison.pairs, comparison.metrics, with_cost=bool(comparison.prices)),
+        differences_section(comparison.differences, comparison.names, _BRIEF_DIFFERENCES),
     )
     return tuple(section for section in sections if section.blocks)
 
 
 def _subtitle(comparison: ComparisonReport) -> str:
+    sides = (comparison.pairs[0].reference, *(pair.other for pair in comparison.pairs))
     return " · ".join(
-        shortened(f"{side.name}: measured {measured_days(side) or 'at an unknown time'}")
-        for side in (comparison.pairs[0].reference, *(pair.other for pair in comparison.pairs))
+        shortened(f"{side.name}: measured {measured or 'at an unknown time'}")
+        for side, measured in zip(sides, measured_at(sides), strict=True)
     )
 
 
 def _key_figures(comparison: ComparisonReport) -> tuple[KeyFigure, ...]:
+    """Numbers are large only where there is a verdict on them; else the verdict is."""
     figures = []
     for pair in comparison.pairs:
         name = shortened(pair.other.name)
-        speed = next((one for one in pair.overall if one.metric is Metric.THROUGHPUT), None)
-        if speed is not None:
-            note = f"{format_interval(speed.ratio)} over {plural(speed.cells, 'cell')}: {speed.verdict.value}"
-            figures.append(KeyFigure(f"throughput, {name}", format_ratio_change(speed.ratio), note))
-        decided = pair.decided_by(comparison.metrics)
-        counts = [(verdict, sum(change.verdict is verdict for _, change in decided)) for verdict in Verdict]
-        verdict_counts = ", ".join(f"{count} {verdict.value}" for verdict, count in counts if count)
-        lost = sum(cell.outcome is Outcome.LOST for cell in pair.cells)
-        value = plural(len(pair.regressions(comparison.metrics)), "cell")
-        figures.append(
-            KeyFigure(f"worse or lost, {name}", value, ", ".join([verdict_counts, *([f"{lost} lost"] if lost else [])]))
-        )
-        if pair.score is not None:
+        for overall in pair.overall_by(comparison.metrics)[:1]:
+            change = f"{format_ratio_change(overall.ratio)}, {format_interval(overall.ratio)}"
+            cells = plural(overall.cells, "cell")
+            if overall.verdict.decided:
+                value, note = format_ratio_change(overall.ratio), f"{format_interval(overall.ratio)} over {cells}"
+                note += f": {overall.verdict.value}"
+            else:
+                value, note = format_verdict(overall), f"{change} over {cells}"
+            figures.append(KeyFigure(f"{METRIC_LABELS[overall.metric]}, {name}", value, note))
+        figures.append(_regressions_figure(pair, comparison.metrics, name))
+        if pair.score is not None and pair.score.certain:
             note = f"speed × {pair.score.measured} of {plural(pair.score.of, 'cell')}"
             figures.append(KeyFigure(f"score, {name}", f"{pair.score.value:.1f}", note))
     return tuple(figures)
+
+
+def _regressions_figure(pair: Pair, metrics: Sequence[Metric], name: str) -> KeyFigure:
+    decided = pair.decided_by(metrics)
+    counts = [(verdict, sum(change.verdict is verdict for _, change in decided)) for verdict in Verdict]
+    notes = [f"{count} {verdict.value}" for verdict, count in counts if count]
+    lost = sum(cell.outcome is Outcome.LOST for cell in pair.cells)
+    missing = len(pair.missing(metrics))
+    notes += [f"{lost} lost"] if lost else []
+    notes += [f"{missing} not or partly measured"] if missing else []
+    regressions = len(pair.regressions(metrics))
+    undecided = pair.undecidable(metrics) or not decided
+    value = "not decided" if undecided and not regressions else plural(regressions, "cell")
+    return KeyFigure(f"worse or lost, {name}", value, ", ".join(notes))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.analysis.comparison.compare import CellComparison, Change, Outcome, Pair, Verdict
+from torchscale.analysis.comparison.pair import CellComparison, Change, Outcome, Overall, Pair, Verdict
+from torchscale.config.choices import Metric
 from torchscale.report.document import (
     Block,
     Bullets,
     Column,
+    Paragraph,
     Section,
     Table,
     TableValue,
@@ -17,14 +19,20 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.text.comparison import (
+    comparison_label,
     format_interval,
     format_level,
     format_outcome,
+    format_p,
     format_ratio_change,
+    format_verdict,
     metric_label,
     result_label,
 )
+from torchscale.report.text.labels import plural
 
+_MAX_BRIEF_ROWS = 15
+"""With headline, statuses and differences at most 60 lines: a screen of a pull request."""
 _TONES = {Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD, Verdict.SAME: Tone.PLAIN}
 
 
@@ -62,24 +70,77 @@ def compared_cells_section(pairs: Sequence[Pair]) -> Section:
     return Section("Cells", "cells", tuple(blocks))
 
 
-def _row(cell: CellComparison, change: Change) -> tuple[TableValue, ...]:
+def deciding_cells_section(pairs: Sequence[Pair], metrics: Sequence[Metric], *, with_cost: bool) -> Section:
+    """A short table of what decides, regressions first, for each pair; and the cells that were not compared."""
+    blocks: list[Block] = []
+    for pair in pairs:
+        names = (shortened(pair.reference.name), shortened(pair.other.name))
+        columns = (
+            Column("cell", prose=True),
+            Column("metric"),
+            Column(names[0], True),
+            Column(names[1], True),
+            Column("change", True),
+            Column("95 % interval", True),
+            Column("verdict"),
+        )
+        changes = shown_changes(pair, metrics, with_cost=with_cost)
+        changes.sort(key=lambda found: found[1].verdict is not Verdict.WORSE)
+        rows = tuple(_brief_row(cell, change) for cell, change in changes[:_MAX_BRIEF_ROWS])
+        if rows:
+            blocks.append(Table(f"{names[1]} against {names[0]}", columns, rows))
+        others = [cell for cell in pair.cells if cell.outcome is not Outcome.COMPARED]
+        if others:
+            blocks.append(_others_table(others[:_MAX_BRIEF_ROWS], names))
+        more = max(0, len(changes) - _MAX_BRIEF_ROWS) + max(0, len(others) - _MAX_BRIEF_ROWS)
+        if more:
+            blocks.append(Paragraph(f"And {plural(more, 'more row')}; HTML and JSON have all."))
+        blocks += [Bullets(tuple(f"{note}." for note in pair.notes))] if pair.notes else []
+    return Section("Cells", "cells", tuple(blocks))
+
+
+def shown_changes(pair: Pair, metrics: Sequence[Metric], *, with_cost: bool) -> list[tuple[CellComparison, Change]]:
+    """What decides; the cost too where prices were given, although it decides nothing by itself."""
+    changes = pair.decided_by(metrics)
+    if with_cost and Metric.COST not in metrics:
+        changes += pair.decided_by([Metric.COST])
+    return changes
+
+
+def _brief_row(cell: CellComparison, change: Change) -> tuple[TableValue, ...]:
     return (
-        TableValue(result_label(cell.cell)),
+        TableValue(comparison_label(cell)),
         TableValue(metric_label(change.metric, change.detail)),
         TableValue(format_level(change.metric, change.before), change.before),
         TableValue(format_level(change.metric, change.after), change.after),
         TableValue(format_ratio_change(change.ratio), change.ratio.value - 1),
         TableValue(format_interval(change.ratio)),
-        optional_value(change.adjusted_p, lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001"),
-        TableValue(f"{change.launches[0]}, {change.launches[1]}", min(change.launches)),
-        verdict_value(change.verdict),
+        verdict_value(change),
+    )
+
+
+def _row(cell: CellComparison, change: Change) -> tuple[TableValue, ...]:
+    *brief, verdict = _brief_row(cell, change)
+    return (
+        *brief,
+        optional_value(change.adjusted_p, format_p),
+        TableValue(_launches(change), min(change.launches)),
+        verdict,
         TableValue(", ".join(cell.flags), None, Tone.CAUTION if cell.flags else Tone.PLAIN),
     )
 
 
-def verdict_value(verdict: Verdict) -> TableValue:
+def _launches(change: Change) -> str:
+    """``3, 3``, or ``6 in 2 sessions, 3``."""
+    sides = zip(change.launches, change.sessions, strict=True)
+    return ", ".join(
+        f"{launches} in {sessions} sessions" if sessions > 1 else str(launches) for launches, sessions in sides
+    )
+
+
+def verdict_value(one: Change | Overall) -> TableValue:
     """A verdict as a table value, coloured by its meaning."""
-    return TableValue(verdict.value, verdict.value, _TONES.get(verdict, Tone.CAUTION))
+    return TableValue(format_verdict(one), one.verdict.value, _TONES.get(one.verdict, Tone.CAUTION))
 
 
 def _others_table(cells: Sequence[CellComparison], names: tuple[str, str]) -> Table:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.analysis.comparison.compare import LEVEL, MIN_LAUNCHES
+from torchscale.analysis.comparison.compare import LEVEL
 from torchscale.analysis.comparison.matching import Difference
+from torchscale.analysis.comparison.pair import MIN_LAUNCHES, Pair
 from torchscale.report.document import (
     DASH,
+    Block,
     Bullets,
     Column,
     Paragraph,
@@ -17,11 +19,13 @@ from torchscale.report.document import (
     Tone,
     shortened,
 )
+from torchscale.report.text.comparison import format_session_noise
+from torchscale.report.text.labels import plural
 from torchscale.util.units import format_percent
 
 
-def differences_section(differences: Sequence[Difference], names: Sequence[str]) -> Section:
-    """Machine, software and settings in which the sides differ."""
+def differences_section(differences: Sequence[Difference], names: Sequence[str], limit: int | None = None) -> Section:
+    """What differs between the sides: cells, machine, software and settings; the first ``limit`` of them."""
     if not differences:
         return Section("Differences", "differences", (Paragraph("Machines, software and settings are the same."),))
     columns = (Column("property"), *(Column(shortened(name), prose=True) for name in names))
@@ -30,24 +34,32 @@ def differences_section(differences: Sequence[Difference], names: Sequence[str])
             TableValue(shortened(one.what), None, Tone.CAUTION if one.forbids else Tone.PLAIN),
             *(TableValue(shortened(value)) if value else DASH for value in one.values),
         )
-        for one in differences
+        for one in differences[:limit]
     )
-    return Section(
-        "Differences", "differences", (Table("Differences in machine, software and settings", columns, rows),)
-    )
+    blocks: list[Block] = [Table("Differences between the sides", columns, rows)]
+    left = len(differences) - len(rows)
+    if left:
+        blocks.append(Paragraph(f"And {plural(left, 'more difference')}; HTML and JSON have all."))
+    return Section("Differences", "differences", tuple(blocks))
 
 
-def comparison_method_section(names: Sequence[str], threshold: float, prices: Sequence[float]) -> Section:
+def comparison_method_section(
+    pairs: Sequence[Pair], names: Sequence[str], threshold: float, prices: Sequence[float]
+) -> Section:
     """How changes, intervals and verdicts are computed, and what they do not cover."""
+    changes = [change for pair in pairs for cell in pair.cells for change in cell.changes]
     items = [
         "A change is the ratio of geometric means over launches; its interval is Welch's t on the logarithms of "
         "each launch's figure. Steps are never pooled, because they are not independent.",
         f"Better or worse needs p < {LEVEL:g} after Holm's correction over the cells of a metric and their mean, and "
         f"a change beyond {format_percent(threshold, 1)}. With fewer than {MIN_LAUNCHES} launches on a side no "
         "verdict is given.",
-        "Intervals cover variation between launches. They do not cover differences between sessions (time of day, "
-        "temperature, other jobs): measure the reference again to see those.",
-        "The overall interval treats the cells' ratios as independent.",
+        *([format_session_noise(changes)] if changes else []),
+        "The overall interval treats the noise of launches as independent between cells, and what sessions add as "
+        "common to all of them.",
+        "Launches flagged contended or throttled on one side, and on the other not or less by more than a third of the "
+        "launches (or contended to another degree) leave a cell without a verdict. Other flags are shown and change "
+        "nothing.",
     ]
     if prices:
         listed_prices = ", ".join(f"{shortened(name)} ${price:.2f}" for name, price in zip(names, prices, strict=True))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.analysis.comparison.compare import Pair
-from torchscale.analysis.stats.ratios import LogRatio
+from torchscale.analysis.comparison.pair import CellComparison, Change, Pair, Verdict
 from torchscale.config.choices import Metric
 from torchscale.report.document import (
     Block,
@@ -24,11 +23,16 @@ from torchscale.report.sections.comparison_cells import verdict_value
 from torchscale.report.sections.selection import spread_out
 from torchscale.report.text.comparison import (
     METRIC_LABELS,
+    both_values,
     format_interval,
+    format_nothing_compared,
     format_ratio_change,
-    format_score,
+    format_scores,
+    result_label,
 )
-from torchscale.report.text.labels import chart_name
+from torchscale.report.text.labels import chart_name, short_batch, short_title
+from torchscale.schema.cells.kinds import training_workload
+from torchscale.schema.run.result_set import ResultCell
 from torchscale.util.units import format_change
 
 _MAX_POINTS = 60
@@ -36,7 +40,13 @@ _MAX_POINTS = 60
 _MAX_TICKS = 10
 """Labels of the x axis that fit side by side."""
 _VAGUE = 4.0
-"""Intervals whose ends are further apart than this factor are not drawn: they would compress all others."""
+"""Intervals whose ends are further apart than this factor are cut: drawn in full they would compress all others."""
+_DRAWN_OF_VAGUE = 1.5
+"""Factor to either side that is drawn of such an interval: longer than most others."""
+_NAME = 40
+"""Characters of a cell's name under the chart; more would take the height of the chart."""
+_GROUPS = ("95 % interval", "unclear", "interval cut: too wide to draw", "no interval: too few launches")
+"""Of points, from the most to the least certain; each has its own marker, and the last two are crosses."""
 
 
 def overall_section(
@@ -49,6 +59,7 @@ def overall_section(
         Column("change", True),
         Column("95 % interval", True),
         Column("cells", True),
+        Column("left out", True),
         Column("with warnings", True),
         Column("verdict"),
     )
@@ -59,82 +70,72 @@ def overall_section(
             TableValue(format_ratio_change(one.ratio), one.ratio.value - 1),
             TableValue(format_interval(one.ratio)),
             TableValue(str(one.cells), one.cells),
+            TableValue(str(one.withheld), one.withheld),
             TableValue(str(one.flagged), one.flagged),
-            verdict_value(one.verdict),
+            verdict_value(one),
         )
         for pair in pairs
         for one in pair.overall
     ]
     if not rows:
-        return Section("Overall", "overall", (Paragraph("No cell was measured on both sides."),))
+        reasons = tuple(f"{format_nothing_compared(pair, metrics)}." for pair in pairs)
+        return Section("Overall", "overall", (Bullets(reasons),))
     blocks: list[Block] = [
         Paragraph(
             "The geometric mean of the cells' ratios, each cell with equal weight; higher is better except for step "
-            "p95 and memory."
+            "p95 and memory. Left out are cells whose sides were measured under unequal conditions (contended, "
+            "throttled)."
         ),
         Table("Overall", columns, tuple(rows)),
     ]
-    charts = _charts(pairs, metrics, threshold)
+    charts = change_charts(pairs, metrics, threshold) if len(pairs) > 1 else []  # of two sides: on the first screen
     if charts:
-        decided = [change for pair in pairs for _, change in pair.decided_by(metrics)]
-        if any(change.ratio.interval != _drawn_interval(change.ratio) for change in decided):
-            text = f"Intervals whose ends differ by more than a factor of {_VAGUE:g} are not drawn; see the table."
-            blocks.append(Paragraph(text, of_charts=True))
         blocks.append(ChartGrid(tuple(charts)))
-    scores = [f"{pair.other.name}: {format_score(pair.score)}." for pair in pairs if pair.score is not None]
+    scores = [
+        f"{pair.other.name}: {score}" if len(pairs) > 1 else score for pair in pairs for score in format_scores(pair)
+    ]
     if scores:
         text = (
             "Score: 100 × speed relative to the reference over the cells measured on both sides × the share of the "
             "reference's "
         )
         blocks += [
-            Paragraph(text + "cells that were also measured on this side."),
+            Paragraph(
+                text + "cells that were also measured on this side. Efficiency score: 100 × the scaling efficiency of "
+                "this side relative to the reference's, over the counts that both measured."
+            ),
             Bullets(tuple(map(shortened, scores))),
         ]
     return Section("Overall", "overall", tuple(blocks))
 
 
-def _charts(pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: float) -> list[Chart]:
-    """Every cell's change with its interval, from the worst to the best."""
+def change_charts(pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: float) -> list[Chart]:
+    """Every cell's change with its interval, from the lowest to the highest."""
     charts = []
     for pair in pairs:
-        changes = [change for _, change in pair.decided_by(metrics)]
+        changes = sorted(pair.decided_by(metrics), key=lambda found: found[1].ratio.log)
         if len(changes) < 2:
             continue
-        changes.sort(key=lambda change: change.ratio.log)
         if len(changes) > _MAX_POINTS:
             changes = [*changes[: _MAX_POINTS // 2], *changes[-_MAX_POINTS // 2 :]]
-        ends = [_drawn_interval(change.ratio) or (change.ratio.value,) * 2 for change in changes]
-        places = tuple(float(number) for number in range(1, len(changes) + 1))
+        places = [float(number) for number in range(1, len(changes) + 1)]
+        ticks = spread_out(list(zip(places, changes, strict=True)), _MAX_TICKS)
         title = f"{shortened(pair.other.name)} against {shortened(pair.reference.name)}"
-        series = [
-            ChartSeries(
-                "change with 95 % interval",
-                places,
-                tuple((change.ratio.value - 1) * 100 for change in changes),
-                tuple((low - 1) * 100 for low, _ in ends),
-                tuple((high - 1) * 100 for _, high in ends),
-            )
-        ]
-        series += [
-            ChartSeries(
-                f"threshold {format_change(share)}",
-                (0.5, places[-1] + 0.5),
-                (share * 100,) * 2,
-                reference=True,
-                legend=False,
-            )
-            for share in (-threshold, threshold)
+        groups = [
+            _points(group, [(place, change) for place, (_, change) in zip(places, changes, strict=True)])
+            for group in _GROUPS
         ]
         charts.append(
             Chart(
                 name=chart_name("changes", title),
                 title=title,
                 summary=f"The change of each cell with its interval, {title}, from lowest to highest.",
-                x_label="cells, from lowest to highest",
+                x_label="",
                 y_label="change, %",
-                series=tuple(series),
-                x_ticks=tuple(spread_out(places, _MAX_TICKS)),
+                series=(*(series for series in groups if series.x), *_limits(threshold, places[-1])),
+                x_ticks=tuple(place for place, _ in ticks),
+                prominent=True,
+                x_names=tuple(_short_label(cell, change) for _, (cell, change) in ticks),
                 y_from_zero=False,
                 lines=False,
             )
@@ -142,6 +143,53 @@ def _charts(pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: float) 
     return charts
 
 
-def _drawn_interval(ratio: LogRatio) -> tuple[float, float] | None:
-    interval = ratio.interval
-    return interval if interval is not None and interval[1] <= _VAGUE * interval[0] else None
+def _points(group: str, changes: Sequence[tuple[float, Change]]) -> ChartSeries:
+    """Those of a group; the uncertain ones are crosses."""
+    drawn = [(place, change, _drawn_interval(change)) for place, change in changes if _group(change) == group]
+    return ChartSeries(
+        group,
+        tuple(place for place, _, _ in drawn),
+        tuple((change.ratio.value - 1) * 100 for _, change, _ in drawn),
+        tuple((low - 1) * 100 for _, _, (low, _) in drawn),
+        tuple((high - 1) * 100 for _, _, (_, high) in drawn),
+        marks=group in _GROUPS[2:],
+    )
+
+
+def _limits(threshold: float, last: float) -> list[ChartSeries]:
+    return [
+        ChartSeries(
+            f"threshold {format_change(share)}", (0.5, last + 0.5), (share * 100,) * 2, reference=True, legend=False
+        )
+        for share in (-threshold, threshold)
+    ]
+
+
+def _group(change: Change) -> str:
+    interval = change.ratio.interval
+    if interval is None or change.verdict is Verdict.NOT_DECIDABLE:
+        return _GROUPS[3]
+    if interval[1] > _VAGUE * interval[0]:
+        return _GROUPS[2]
+    return _GROUPS[0] if change.verdict.decided else _GROUPS[1]
+
+
+def _drawn_interval(change: Change) -> tuple[float, float]:
+    value, group = change.ratio.value, _group(change)
+    if change.ratio.interval is None or group == _GROUPS[3]:
+        return value, value
+    return (value / _DRAWN_OF_VAGUE, value * _DRAWN_OF_VAGUE) if group == _GROUPS[2] else change.ratio.interval
+
+
+def _short_label(cell: CellComparison, change: Change) -> str:
+    """``tiny ResNet b8 n2``, with ``b16 | b8`` where the sides differ."""
+    sides = [_short_parts(side) for side in (cell.before, cell.after) if side is not None]
+    parts = [both_values(ours, theirs) for ours, theirs in zip(sides[0], sides[-1], strict=True)]
+    return shortened(" ".join([*(part for part in parts if part), *([change.detail] if change.detail else [])]), _NAME)
+
+
+def _short_parts(cell: ResultCell) -> tuple[str, str, str]:
+    workload = training_workload(cell.cell)
+    if workload is None:
+        return result_label(cell), "", ""
+    return short_title(workload), f"b{short_batch(workload)}", f"n{workload.world_size}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torchscale.analysis.machine.hardware import HardwareFigures
 from torchscale.analysis.summary.machine import HardwareSummary
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.roofline import Compute
+from torchscale.analysis.training.roofline import FAR_BELOW_ROOF, Compute
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
     Block,
@@ -16,6 +16,7 @@ from torchscale.report.document import (
     ChartGrid,
     ChartSeries,
     Column,
+    Group,
     Paragraph,
     Section,
     Table,
@@ -23,7 +24,7 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.text.labels import cell_label, panel_title, plural
+from torchscale.report.text.labels import format_range, identity_columns, identity_values, panel_title, plural
 from torchscale.report.text.machine import copy_label, format_slowest_share
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
 
@@ -36,7 +37,7 @@ def hardware_section(summary: RunSummary) -> Section:
     """Matmuls, copies and disks; empty where no peak rate was measured."""
     measured = [(ceilings, ceilings.figures) for ceilings in summary.hardware if ceilings.figures is not None]
     if not measured:
-        return Section("Ceilings", "ceilings", ())
+        return Section("Peak rates", "ceilings", ())
     columns = (
         Column("devices at once", True),
         Column("type"),
@@ -74,7 +75,15 @@ def hardware_section(summary: RunSummary) -> Section:
     blocks: list[Block] = [Paragraph(note), Table("Matmuls", columns, tuple(products))]
     if copies:
         blocks.append(Table("Copies and disk", copy_columns, copies))
-    return Section("Ceilings", "ceilings", tuple(blocks))
+    return Section("Peak rates", "ceilings", tuple(blocks), Group.MACHINE, _ceilings_key(measured))
+
+
+def _ceilings_key(measured: Sequence[tuple[HardwareSummary, HardwareFigures]]) -> str:
+    """What a device reaches at the largest count."""
+    _, figures = max(measured, key=lambda item: item[0].cell.world_size)
+    parts = [f"{rates.dtype} {format_flops(rates.peak)}" for rates in figures.matmuls]
+    copies = figures.memory_bytes_per_second
+    return ", ".join([*parts, *([] if copies is None else [f"copies {format_byte_rate(copies)}"])])
 
 
 def _copy_rows(ceilings: HardwareSummary, figures: HardwareFigures) -> list[tuple[TableValue, ...]]:
@@ -109,18 +118,19 @@ def compute_section(summary: RunSummary) -> Section:
     cells = [(cell, cell.compute) for cell in summary.measured if cell.compute is not None]
     if not cells:
         return Section("Compute", "compute", ())
+    recomputed = any(compute.hfu is not None and compute.hfu != compute.mfu for _, compute in cells)
     columns = (
-        Column("cell", prose=True),
+        *identity_columns(summary),
         Column("per step", True),
         Column("per device", True),
         Column("MFU", True),
-        Column("HFU", True),
+        *((Column("HFU", True),) if recomputed else ()),
         Column("FLOP/byte", True),
         Column("roof", True),
         Column("bound by"),
         Column("roof ÷ achieved", True),
     )
-    rows = tuple(_compute_row(cell, compute) for cell, compute in cells)
+    rows = tuple(_compute_row(cell, compute, recomputed=recomputed) for cell, compute in cells)
     peaks = dict.fromkeys(
         f"Peak of {cell.cell.precision} at {plural(cell.cell.world_size, 'device')}: "
         f"{format_flops(compute.peak.flops_per_second)}, {compute.peak.source}."
@@ -129,11 +139,12 @@ def compute_section(summary: RunSummary) -> Section:
     )
     note = (
         "Model FLOPs of the forward and backward passes are counted, not measured, and exclude recomputation by "
-        "activation checkpointing. FLOP/s = FLOPs ÷ measured step time; MFU = FLOP/s ÷ the device's peak; HFU "
-        "includes recomputation. FLOP/byte counts the bytes that every operator reads and writes, without caches. "
-        "The roof is the lower of the measured matmul rate and FLOP/byte × measured copy bandwidth. Roof ÷ achieved "
-        "compares it with the forward and backward passes: below 1, caches or fused operators save memory traffic; "
-        "far above 1, small operators and kernel launches are the limit, not compute or memory."
+        "activation checkpointing. FLOP/s = FLOPs ÷ measured step time; MFU = FLOP/s ÷ the device's peak; HFU, shown "
+        "where activations are computed again, includes that. FLOP/byte counts the bytes that every operator reads "
+        "and writes, without caches. The roof is the lower of the measured matmul rate and FLOP/byte × measured copy "
+        "bandwidth. Roof ÷ achieved compares it with the forward and backward passes: below 1, caches or fused "
+        f"operators save memory traffic; above {FAR_BELOW_ROOF:g}, small operators and kernel launches are the limit "
+        "(overhead), not compute or memory."
     )
     missing = (
         "The peak FLOP/s of this device is unknown, so MFU is not available: set hardware.peak_flops, or measure it "
@@ -143,16 +154,24 @@ def compute_section(summary: RunSummary) -> Section:
     chart = _roofline(summary, cells)
     if chart is not None:
         blocks.insert(1, ChartGrid((chart,)))
-    return Section("Compute", "compute", tuple(blocks))
+    return Section("Compute", "compute", tuple(blocks), Group.CAUSES, _compute_key([one for _, one in cells]))
 
 
-def _compute_row(cell: TrainingSummary, compute: Compute) -> tuple[TableValue, ...]:
+def _compute_key(computes: Sequence[Compute]) -> str:
+    utilizations = [compute.mfu for compute in computes if compute.mfu is not None]
+    if utilizations:
+        return f"MFU {format_range(utilizations, format_percent)}"
+    return f"{format_range([compute.flops_per_second for compute in computes], format_flops)} per device"
+
+
+def _compute_row(cell: TrainingSummary, compute: Compute, *, recomputed: bool) -> tuple[TableValue, ...]:
+    """``recomputed``: whether any cell computes activations again, so that its HFU differs from its MFU."""
     return (
-        TableValue(cell_label(cell.cell)),
+        *identity_values(cell.cell),
         TableValue(format_flops(compute.flops_per_step).replace("/s", ""), compute.flops_per_step),
         TableValue(format_flops(compute.flops_per_second), compute.flops_per_second),
         optional_value(compute.mfu, format_percent),
-        optional_value(compute.hfu, format_percent),
+        *((optional_value(compute.hfu, format_percent),) if recomputed else ()),
         optional_value(compute.intensity, format_rate),
         optional_value(compute.roof, format_flops),
         TableValue(compute.bound or "–"),

@@ -13,6 +13,7 @@ from torchscale.report.document import (
     ChartGrid,
     ChartSeries,
     Column,
+    Group,
     Paragraph,
     Section,
     Table,
@@ -20,7 +21,7 @@ from torchscale.report.document import (
     optional_value,
 )
 from torchscale.report.sections.selection import Line, shown_panels
-from torchscale.report.text.labels import batch_label, cell_label, chart_name, device_noun
+from torchscale.report.text.labels import batch_label, cell_label, chart_name, device_noun, format_range
 from torchscale.util.units import format_rate
 
 
@@ -41,7 +42,15 @@ def cost_section(summary: RunSummary, price: float | None) -> Section:
         charts = [_chart(title, lines, price, summary) for title, lines in shown_panels(summary)]
         blocks.append(ChartGrid(tuple(charts)))
     blocks.append(Table("Cost", tuple(columns), rows, searchable=True))
-    return Section("Cost", "cost", tuple(blocks))
+    return Section("Cost", "cost", tuple(blocks), Group.RESULTS, _key([cost for _, cost in costs]))
+
+
+def _key(costs: Sequence[Cost]) -> str:
+    dollars = [cost.dollars_per_million_samples for cost in costs if cost.dollars_per_million_samples is not None]
+    if dollars:
+        return f"${format_range(dollars, format_rate)} per million samples"
+    rates = [cost.samples_per_joule for cost in costs if cost.samples_per_joule is not None]
+    return f"{format_range(rates, format_rate)} samples/joule"
 
 
 def _note(summary: RunSummary, price: float | None, *, energy: bool) -> str:

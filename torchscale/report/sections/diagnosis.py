@@ -1,6 +1,8 @@
-"""What the always-on signals found in each cell: bottlenecks, their cost and advice."""
+"""What the always-on signals found: causes with cost and advice, the evidence in each cell, what was not judged."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
@@ -8,6 +10,8 @@ from torchscale.report.document import (
     DASH,
     Block,
     Column,
+    Details,
+    Group,
     Paragraph,
     Section,
     Table,
@@ -15,56 +19,39 @@ from torchscale.report.document import (
     Tone,
     shortened,
 )
-from torchscale.report.text.labels import (
-    identity_columns,
-    identity_values,
-    sentence,
-)
-from torchscale.report.text.profile import not_judged
-from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding
+from torchscale.report.sections.causes import CauseGroup, CostlyCell, cause_groups, causes, top_groups
+from torchscale.report.text.labels import cell_label, format_range, identity_columns, identity_values, listed, plural
+from torchscale.report.text.profile import confidence_text, not_judged
+from torchscale.schema.profiles.finding import Confidence, Diagnosis
 from torchscale.util.units import format_percent, format_seconds
 
 _CONFIDENCE_TONE = {Confidence.HIGH: Tone.PLAIN, Confidence.MEDIUM: Tone.PLAIN, Confidence.LOW: Tone.DIM}
+_MAX_CELLS = 3
+"""Cells that a rule without a judgement names."""
 
 
 def diagnosis_section(summary: RunSummary) -> Section:
-    """Findings from the always-on signals of each cell."""
-    diagnosed = [(cell, cell.diagnosis) for cell in summary.measured if cell.diagnosis is not None]
+    """Causes, and in which cells they were seen; empty where no cell could be diagnosed."""
+    diagnosed = [cell for cell in summary.measured if cell.diagnosis is not None]
+    groups = cause_groups(summary)
     if not diagnosed:
         return Section("What holds it back", "diagnosis", ())
-    text = (
-        "Based on signals recorded in every launch with several ranks, without a profiler. A cost is the upper "
-        "limit of the "
-    )
     blocks: list[Block] = [
-        Paragraph(text + "gain from a fix, as a share of the step; costs overlap and do not add up.")
+        Paragraph(
+            "Based on signals recorded in every launch with several ranks, without a profiler. A cost is the upper "
+            "limit of the gain from a fix, as a share of the step; costs overlap and do not add up."
+        )
     ]
-    windows = [seconds for cell in summary.cells for seconds in cell.facts.unsynchronized_wall_seconds]
-    if windows:
-        spread = format_seconds(max(windows))
-        if min(windows) < max(windows):
-            spread = f"{format_seconds(min(windows))} to {spread}"
-        blocks.append(
-            Paragraph(
-                f"The windows for unsynchronized compute took {spread} per launch; they are excluded from throughput."
-            )
-        )
-    rows = [_finding_row(cell, finding) for cell, diagnosis in diagnosed for finding in diagnosis.findings]
-    clean = sum(1 for _, diagnosis in diagnosed if not diagnosis.findings)
+    if len(top_groups(groups)) < len(groups):
+        blocks.append(_causes_table(summary, groups))
+    if groups:
+        blocks.append(Details("Where each cause was seen", (_cells_table(summary, groups),), unfolded=True))
+    clean = sum(1 for cell in diagnosed if cell.diagnosis is not None and not cell.diagnosis.findings)
     if clean:
-        blocks.append(Paragraph(f"No bottleneck found in {clean} of {len(diagnosed)} cells."))
-    if rows:
-        columns = (
-            *identity_columns(summary),
-            Column("cost", True),
-            Column("finding", prose=True),
-            Column("what to do", prose=True),
-            Column("confidence, warnings"),
-        )
-        blocks.append(Table("Findings", columns, tuple(rows), searchable=True))
-    abstentions = dict.fromkeys(item for _, diagnosis in diagnosed for item in diagnosis.abstentions)
-    blocks += abstention_blocks(Diagnosis(abstentions=tuple(abstentions)))
-    return Section("What holds it back", "diagnosis", tuple(blocks))
+        blocks.append(Paragraph(f"No bottleneck found in {clean} of {plural(len(diagnosed), 'cell')}."))
+    blocks += _limits(summary, diagnosed)
+    key = f"{plural(len(groups), 'cause')}" if groups else "nothing found"
+    return Section("What holds it back", "diagnosis", tuple(blocks), Group.CAUSES, key)
 
 
 def abstention_blocks(diagnosis: Diagnosis) -> list[Block]:
@@ -74,13 +61,75 @@ def abstention_blocks(diagnosis: Diagnosis) -> list[Block]:
     return [Paragraph(f"{not_judged(diagnosis.abstentions)}.")]
 
 
-def _finding_row(cell: TrainingSummary, finding: Finding) -> tuple[TableValue, ...]:
-    cost = TableValue(format_percent(finding.cost_percent / 100), finding.cost_percent)
-    tone = Tone.CAUTION if cell.flags else _CONFIDENCE_TONE[finding.confidence]
-    return (
-        *identity_values(cell.cell),
-        cost if finding.cost_percent else DASH,
-        TableValue(shortened(f"{finding.kind.label}: {finding.summary}. Evidence: {'; '.join(finding.evidence)}.")),
-        TableValue(shortened(sentence(finding.advice))),
-        TableValue(", ".join([finding.confidence.value, *(flag.value for flag in cell.flags)]), None, tone),
+def _causes_table(summary: RunSummary, groups: Sequence[CauseGroup]) -> Table:
+    columns = (Column("cause"), Column("cost", True), Column("cells", True), Column("what to do", prose=True))
+    rows = tuple(
+        (
+            TableValue(cause.title),
+            TableValue(cause.cost, group.largest) if cause.cost else DASH,
+            TableValue(str(len(group.cells)), len(group.cells)),
+            TableValue(cause.advice),
+        )
+        for group, cause in zip(groups, causes(summary, groups), strict=True)
     )
+    return Table("Causes", columns, rows)
+
+
+def _cells_table(summary: RunSummary, groups: Sequence[CauseGroup]) -> Table:
+    columns = (
+        Column("cause"),
+        *identity_columns(summary),
+        Column("cost", True),
+        Column("what was seen", prose=True),
+        Column("confidence"),
+    )
+    rows = tuple(_row(group.title, costly) for group in groups for costly in group.cells)
+    return Table("Findings by cell", columns, rows, searchable=True)
+
+
+def _row(title: str, costly: CostlyCell) -> tuple[TableValue, ...]:
+    finding, flags = costly.finding, costly.cell.flags
+    evidence = f" Evidence: {'; '.join(finding.evidence)}." if finding is not None and finding.evidence else ""
+    sure = DASH
+    if finding is not None:
+        tone = Tone.CAUTION if flags else _CONFIDENCE_TONE[finding.confidence]
+        sure = TableValue(confidence_text(finding, flags), None, tone)
+    return (
+        TableValue(title),
+        *identity_values(costly.cell.cell),
+        TableValue(format_percent(costly.share), costly.share) if costly.share else DASH,
+        TableValue(shortened(f"{costly.text}.{evidence}")),
+        sure,
+    )
+
+
+def _limits(summary: RunSummary, diagnosed: Sequence[TrainingSummary]) -> list[Block]:
+    """Which rules gave no judgement of which cells, and what the windows without gradient sync took."""
+    cells: dict[tuple[str, str], list[TrainingSummary]] = {}
+    for cell in diagnosed:
+        for item in cell.diagnosis.abstentions if cell.diagnosis else ():
+            cells.setdefault((item.kind.label, item.reason), []).append(cell)
+    blocks: list[Paragraph | Table] = []
+    if cells:
+        columns = (Column("rule"), Column("why not", prose=True), Column("cells", prose=True))
+        rows = tuple(
+            (TableValue(rule), TableValue(shortened(reason)), TableValue(_names(found, len(diagnosed))))
+            for (rule, reason), found in sorted(cells.items())
+        )
+        blocks.append(Table("Rules without a judgement", columns, rows))
+    windows = [seconds for cell in summary.cells for seconds in cell.facts.unsynchronized_wall_seconds]
+    if windows:
+        blocks.append(
+            Paragraph(
+                "Each rank's compute was also timed without gradient sync, before and after the measured steps: "
+                f"{format_range(windows, format_seconds)} per launch, excluded from throughput."
+            )
+        )
+    return [Details("What was not judged, and why", tuple(blocks))] if blocks else []
+
+
+def _names(cells: Sequence[TrainingSummary], total: int) -> str:
+    if len(cells) == total:
+        return "all"
+    more = [f"{len(cells) - _MAX_CELLS} more"] if len(cells) > _MAX_CELLS else []
+    return listed([*(cell_label(cell.cell) for cell in cells[:_MAX_CELLS]), *more])

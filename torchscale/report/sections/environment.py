@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from datetime import datetime
 
 from torchscale.analysis.comparison.conditions import over_sessions, session_facts
 from torchscale.analysis.summary.facts import Node
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import DASH, Block, Column, Paragraph, Section, Table, TableValue, shortened
-from torchscale.report.text.labels import listed
+from torchscale.report.document import DASH, Block, Column, Group, Paragraph, Section, Table, TableValue, shortened
+from torchscale.report.text.labels import device_names, format_minute, listed, run_period
+from torchscale.util.units import format_seconds
 
 _MAX_CONDITIONS = 4
 """Names in the summary sentence; the table of sessions lists all."""
@@ -19,9 +21,27 @@ def environment_section(summary: RunSummary) -> Section:
     """The machine and its software; each session where there were several; each machine where there were several."""
     facts = over_sessions([session_facts(entry.session) for entry in summary.sessions])
     facts["threads per rank"] = str(summary.experiment.threads_per_rank)
+    facts |= _period(summary)
     rows = tuple((TableValue(shortened(name)), TableValue(shortened(text))) for name, text in facts.items())
     table = Table("Environment", (Column("property"), Column("value", prose=True)), rows)
-    return Section("Environment", "environment", (table, *_sessions(summary), *_nodes(summary)))
+    return Section(
+        "Environment",
+        "environment",
+        (table, *_sessions(summary), *_nodes(summary)),
+        Group.MACHINE,
+        f"{device_names(summary)}, PyTorch {shortened(summary.experiment.environment.versions.torch)}",
+    )
+
+
+def _period(summary: RunSummary) -> dict[str, str]:
+    """When the first launch began and the last ended, and the time between."""
+    start, end = run_period(summary)
+    texts = {"first launch began": f"{format_minute(start)} UTC", "last launch ended": f"{format_minute(end)} UTC"}
+    try:
+        seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+    except (ValueError, TypeError):  # a time of a damaged record, or without its zone
+        return texts
+    return {**texts, "between them": format_seconds(seconds)} if seconds > 0 else texts
 
 
 def changed_conditions(summary: RunSummary) -> str:
@@ -43,7 +63,7 @@ def _sessions(summary: RunSummary) -> list[Block]:
     )
     rows = tuple(
         (
-            TableValue(shortened(f"{entry.session.started_at[:16].replace('T', ' ')} UTC")),
+            TableValue(f"{format_minute(entry.session.started_at)} UTC"),
             TableValue(f"{entry.launches:,}", entry.launches),
             TableValue(shortened(listed(entry.changed))) if entry.changed else DASH,
             TableValue(shortened(shlex.join(entry.session.environment.command))),

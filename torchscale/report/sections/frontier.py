@@ -13,6 +13,7 @@ from torchscale.report.document import (
     ChartGrid,
     ChartSeries,
     Column,
+    Group,
     Paragraph,
     Section,
     Table,
@@ -43,7 +44,15 @@ def frontier_section(summary: RunSummary) -> Section:
     table = _edge_table(summary)
     if table is not None:
         blocks.append(table)
-    return Section("Batch sizes", "batches", tuple(blocks))
+    return Section("Batch sizes", "batches", tuple(blocks), Group.RESULTS, _key(summary))
+
+
+def _key(summary: RunSummary) -> str:
+    """The largest batch that ran, and the smallest that did not fit."""
+    ran = [cell.cell.batch_size for cell in summary.measured]
+    failed = [cell.cell.batch_size for cell in summary.cells if cell.state is State.OOM]
+    texts = [f"up to {max(ran)}"] if ran else []
+    return "; ".join([*texts, *([f"out of memory from {min(failed)}"] if failed else [])])
 
 
 def _batches(cells: Sequence[TrainingSummary]) -> int:

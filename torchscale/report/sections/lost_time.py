@@ -11,6 +11,7 @@ from torchscale.report.document import (
     Block,
     ChartGrid,
     Column,
+    Group,
     Paragraph,
     Part,
     Section,
@@ -20,6 +21,7 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.sections.selection import MAX_PANELS
+from torchscale.report.text.figures import STEP_MEAN
 from torchscale.report.text.labels import (
     batch_label,
     chart_name,
@@ -34,10 +36,10 @@ from torchscale.util.units import format_percent, format_seconds
 _DRAWN_SHARE = 0.001
 """A part below this share of the step would be thinner than a pixel in the chart; the table lists it."""
 _PARTS = (
-    ("slower compute", "compute"),
-    ("data wait", "data_wait"),
-    ("straggler wait", "straggler_wait"),
-    ("exposed communication", "exposed_communication"),
+    ("+ compute", "compute"),
+    ("+ data wait", "data_wait"),
+    ("+ straggler wait", "straggler_wait"),
+    ("+ exposed communication", "exposed_communication"),
     ("unexplained", "unexplained"),
 )
 
@@ -52,15 +54,16 @@ def lost_time_section(summary: RunSummary) -> Section:
     rows = tuple(_lost_row(cell) for line in lossy for cell in line if cell.decomposition is not None)
     columns = (
         *identity_columns(summary),
-        Column("step", True),
+        STEP_MEAN.column,
         Column("ideal", True),
         *(Column(name, True) for name, _ in _PARTS),
     )
     text = (
         "The mean step at each device count: the ideal is the step at the smallest count; the other parts are the "
-        "time added at this count, as means over ranks. Slower compute: forward, backward and optimizer take "
-        "longer. Straggler wait: waiting in gradient sync for ranks that arrive later. Exposed communication: "
-        "gradient sync that does not overlap with compute. The parts add up to the measured step."
+        "time added at this count, as means over ranks and launches. Compute: forward, backward and optimizer take "
+        "longer. Straggler wait: waiting in gradient sync for ranks that arrive later. Exposed communication: gradient "
+        "sync that does not overlap with compute, once all ranks have arrived. The parts add up to the measured step, "
+        "and ideal ÷ mean step is the efficiency."
     )
     blocks: list[Block] = [Paragraph(text), ChartGrid(tuple(_lost_chart(line, summary) for line in drawn))]
     if len(lossy) > MAX_PANELS:
@@ -73,7 +76,20 @@ def lost_time_section(summary: RunSummary) -> Section:
         blocks.append(
             Paragraph(f"More than {format_percent(UNEXPLAINED_LIMIT, 0)} of the step is unexplained in {names}.")
         )
-    return Section("Where the time goes", "lost", tuple(blocks))
+    return Section("Where the time goes", "lost", tuple(blocks), Group.CAUSES, _key(lossy))
+
+
+def _key(lines: Sequence[Sequence[TrainingSummary]]) -> str:
+    """The largest part of any step that scaling adds."""
+    parts = [
+        (getattr(lost, key) / lost.step, name)
+        for line in lines
+        for cell in line
+        if (lost := cell.decomposition) is not None
+        for name, key in _PARTS
+    ]
+    share, name = max(parts)
+    return f"{name.removeprefix('+ ')} adds up to {format_percent(share)} of the step" if share > 0 else "no part grew"
 
 
 def _most_lost(line: Sequence[TrainingSummary]) -> float:
@@ -92,11 +108,14 @@ def _lost_chart(line: Sequence[TrainingSummary], summary: RunSummary) -> Stacked
     base_count = found[0][1].baseline_world_size
     base = next(item.figures.parts.step for item in line if item.figures is not None and item.figures.parts is not None)
     bars = (str(base_count), *(str(count) for count, _ in found))
-    ideal = (base * 1e3, *(lost.ideal * 1e3 for _, lost in found))
-    parts = [Part(f"step at {base_count}", ideal)]
+    gains = [sum(min(0.0, getattr(lost, key)) for _, key in _PARTS) for _, lost in found]
+    ideal = (base * 1e3, *((lost.ideal + gain) * 1e3 for (_, lost), gain in zip(found, gains, strict=True)))
+    # Parts below zero would hang under the axis beneath a full ideal step; taken off it, the bar ends at the step.
+    shorter = any(-gain >= _DRAWN_SHARE * lost.step for (_, lost), gain in zip(found, gains, strict=True))
+    parts = [Part(f"step at {base_count}" + ", less what is faster" * shorter, ideal)]
     for style, (name, key) in enumerate(_PARTS):
-        if any(abs(getattr(lost, key)) >= _DRAWN_SHARE * lost.step for _, lost in found):
-            parts.append(Part(name, (0.0, *(getattr(lost, key) * 1e3 for _, lost in found)), style))
+        if any(getattr(lost, key) >= _DRAWN_SHARE * lost.step for _, lost in found):
+            parts.append(Part(name, (0.0, *(max(0.0, getattr(lost, key)) * 1e3 for _, lost in found)), style))
     title = f"{panel_title(cell)}, {batch_label(cell)}"
     return StackedChart(
         name=chart_name("lost", title),
@@ -114,7 +133,7 @@ def _lost_row(cell: TrainingSummary) -> tuple[TableValue, ...]:
     assert lost is not None  # noqa: S101 - only such cells come here; this tells the type checker
     return (
         *identity_values(cell.cell),
-        TableValue(format_seconds(lost.step), lost.step),
+        STEP_MEAN.of(cell),
         TableValue(format_seconds(lost.ideal), lost.ideal),
         *(_part_value(lost, key) for _, key in _PARTS),
     )
@@ -122,5 +141,4 @@ def _lost_row(cell: TrainingSummary) -> tuple[TableValue, ...]:
 
 def _part_value(lost: Decomposition, key: str) -> TableValue:
     seconds: float = getattr(lost, key)
-    sign = "−" if seconds < 0 else ""
-    return TableValue(f"{sign}{format_seconds(abs(seconds))} ({format_percent(seconds / lost.step)})", seconds)
+    return TableValue(f"{format_seconds(seconds)} ({format_percent(seconds / lost.step)})", seconds)

@@ -6,6 +6,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.flags import Flag
 from torchscale.report.document import (
     Bullets,
+    Group,
     Section,
 )
 from torchscale.util.units import format_percent
@@ -15,7 +16,7 @@ def method_section(summary: RunSummary) -> Section:
     """Rules of the measurement, definitions of the figures, and caveats of this run."""
     rule = summary.experiment.config.benchmark
     items = [
-        _isolation_note(summary) + " Every value shown was measured; – means not measured.",
+        _isolation_note(summary),
         f"Preset {rule.preset}: warm-up of at least {rule.warmup_steps} steps and {rule.warmup_seconds:g} s, until "
         f"the mean step times of two batches of steps agree within {format_percent(rule.steady_tolerance, 0)}; then "
         "batches of steps until the 95 % interval of the mean step is within "
@@ -41,7 +42,7 @@ def method_section(summary: RunSummary) -> Section:
         items.append(
             "Contended cells shared their CPU cores with other processes; measure them again on an idle machine."
         )
-    return Section("Method and caveats", "method", (Bullets(tuple(items)),))
+    return Section("Method and caveats", "method", (Bullets(tuple(items)),), Group.METHOD, f"preset {rule.preset}")
 
 
 def _isolation_note(summary: RunSummary) -> str:

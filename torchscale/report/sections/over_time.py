@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.analysis.training.throughput import batch_step_seconds
-from torchscale.report.document import AnyChart, Block, Chart, ChartGrid, ChartSeries, Paragraph, Section
+from torchscale.report.document import AnyChart, Block, Chart, ChartGrid, ChartSeries, Group, Paragraph, Section
 from torchscale.report.sections.selection import MAX_LINES, detailed_cells, spread_out
-from torchscale.report.text.labels import batch_label, chart_name, device_noun, panel_title
+from torchscale.report.text.labels import batch_label, chart_name, device_noun, panel_title, plural
 from torchscale.schema.launch.telemetry import GpuReading, Reading
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.content import LaunchDetail
@@ -37,7 +37,8 @@ def over_time_section(summary: RunSummary, details: Mapping[str, LaunchDetail]) 
         "steps."
     )
     blocks: tuple[Block, ...] = (Paragraph(text, of_charts=True), ChartGrid(tuple(charts)))
-    return Section("Ranks and time", "time", blocks)
+    key = f"{plural(len(details), 'cell')} in detail"
+    return Section("Ranks and time", "time", blocks, Group.CAUSES, key, on_paper=False)
 
 
 def _cell_charts(cell: TrainingSummary, detail: LaunchDetail, summary: RunSummary) -> list[Chart]:
@@ -130,7 +131,10 @@ def _telemetry_chart(
     if not any(not line.marks for line in known):
         return None
     top = max(y for line in known for y in line.y)
-    edges = [ChartSeries("measured steps", (at, at), (0.0, top), reference=True, legend=False) for at in window]
+    edges = [
+        ChartSeries("measured steps", (at, at), (0.0, top), reference=True, legend=number == 0)
+        for number, at in enumerate(window)
+    ]
     return Chart(
         name=chart_name(f"telemetry-{what}", title),
         title=f"{title}: {what}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import (
     DASH,
@@ -9,7 +11,9 @@ from torchscale.report.document import (
     Bullets,
     ChartGrid,
     Column,
+    Details,
     Document,
+    Group,
     Paragraph,
     Section,
     Stretch,
@@ -23,13 +27,14 @@ from torchscale.report.sections.diagnosis import abstention_blocks
 from torchscale.report.text.labels import (
     batch_label,
     chart_name,
+    format_range,
     panel_title,
     plural,
     sentence,
 )
 from torchscale.report.text.profile import RANK_HEADINGS, finding_text, rank_shares, stall_line
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown
-from torchscale.schema.profiles.finding import Diagnosis
+from torchscale.schema.profiles.finding import Diagnosis, Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 
 MAX_PROFILES = 12
@@ -43,23 +48,27 @@ def profile_section(summary: RunSummary) -> Section:
     """Each profiled cell: sync stall time, findings, time by rank, and the longest step as a timeline."""
     blocks: list[Block] = []
     profiled = [(cell, cell.profile) for cell in summary.cells if cell.profile is not None]
+    advised: set[str] = set()
     for cell, analysis in profiled[:MAX_PROFILES]:
         title = f"{panel_title(cell.cell)}, {batch_label(cell.cell)}, {cell.cell.world_size} ranks"
-        blocks += profile_blocks(analysis, title)
+        blocks += profile_blocks(analysis, title, advised)
+        tables = _operation_tables(analysis)
+        if tables:
+            blocks.append(Details(f"Collectives and kernels: {title}", tables))
     if len(profiled) > MAX_PROFILES:
         blocks.append(Paragraph(f"Showing the first {MAX_PROFILES} of {len(profiled)} profiles."))
-    return Section("Profiles", "profiles", tuple(blocks))
+    return Section("Profiles", "profiles", tuple(blocks), Group.CAUSES, _key([one for _, one in profiled]))
+
+
+def _key(analyses: Sequence[ProfileAnalysis]) -> str:
+    """The range of sync stall times."""
+    stalls = [one.sync_stall_percent / 100 for one in analyses if one.sync_stall_percent is not None]
+    return format_range(stalls, format_percent, "sync stall ") if stalls else ""
 
 
 def profile_document(analysis: ProfileAnalysis, name: str) -> Document:
     """The report of a recording outside a benchmark: the user's own training, or a trace file."""
-    blocks = profile_blocks(analysis, shortened(name))
-    collectives = _collectives(analysis)
-    if collectives is not None:
-        blocks.append(collectives)
-    kernels = _kernels(analysis)
-    if kernels is not None:
-        blocks.append(kernels)
+    blocks = [*profile_blocks(analysis, shortened(name)), *_operation_tables(analysis)]
     blocks += abstention_blocks(Diagnosis(abstentions=analysis.abstentions))
     notes = tuple(shortened(note) for note in analysis.notes)
     sections = [Section("Recording", "recording", tuple(blocks))]
@@ -78,25 +87,35 @@ def profile_document(analysis: ProfileAnalysis, name: str) -> Document:
     )
 
 
-def profile_blocks(analysis: ProfileAnalysis, title: str) -> list[Block]:
-    """The blocks of one recording: sync stall time, findings, timeline and time by rank."""
+def profile_blocks(analysis: ProfileAnalysis, title: str, advised: set[str] | None = None) -> list[Block]:
+    """The blocks of one recording: sync stall time, findings, timeline and time by rank. Advice that is in ``advised``
+    was given before and is left out; what is given here is added."""
+    given = set() if advised is None else advised
     sentences = [f"{title}: {stall_line(analysis)}, recorded with {analysis.recorder}."]
     if analysis.window.reasons:
         sentences.append(f"Low confidence: {'; '.join(analysis.window.reasons)}.")
     blocks: list[Block] = [Paragraph(shortened(" ".join(sentences)))]
     if analysis.findings:
-        blocks.append(
-            Bullets(tuple(shortened(f"{finding_text(item)}. {sentence(item.advice)}") for item in analysis.findings))
-        )
+        blocks.append(Bullets(tuple(_finding_line(item, given) for item in analysis.findings)))
     else:
         blocks.append(Paragraph("No bottleneck found."))
-    chart = _timeline_chart(analysis, title)
+    chart = timeline_chart(analysis, title)
     if chart is not None:
         blocks.append(ChartGrid((chart,), wide=True))
     columns = tuple(Column(heading, True) for heading in RANK_HEADINGS)
     rows = tuple(_rank_row(rank) for rank in analysis.per_rank)
     blocks.append(Table(f"Where the time goes, share of each rank's window: {title}", columns, rows))
     return blocks
+
+
+def _finding_line(finding: Finding, given: set[str]) -> str:
+    advice = "" if finding.advice in given else f" {sentence(finding.advice)}"
+    given.add(finding.advice)
+    return shortened(f"{finding_text(finding)}.{advice}")
+
+
+def _operation_tables(analysis: ProfileAnalysis) -> tuple[Table, ...]:
+    return tuple(table for table in (_collectives(analysis), _kernels(analysis)) if table is not None)
 
 
 def _collectives(analysis: ProfileAnalysis) -> Table | None:
@@ -145,7 +164,8 @@ def _rank_row(rank: RankBreakdown) -> tuple[TableValue, ...]:
     return (TableValue(str(rank.rank), rank.rank), *values)
 
 
-def _timeline_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | None:
+def timeline_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | None:
+    """The activity of each rank in the longest recorded step; ``None`` where nothing can be drawn."""
     timeline = analysis.timeline
     if timeline is None:
         return None

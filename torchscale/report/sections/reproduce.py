@@ -12,6 +12,7 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.sections import PRESETS
 from torchscale.report.document import (
     MAX_BLOCK,
+    Group,
     Paragraph,
     Section,
     shortened,
@@ -33,6 +34,8 @@ def reproduce_section(summary: RunSummary) -> Section:
             Paragraph(config, code=True),
             Paragraph(f"Plan {experiment.plan_hash}; torchscale {experiment.tool_version}."),
         ),
+        Group.METHOD,
+        "commands and config",
     )
 
 

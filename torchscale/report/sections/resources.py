@@ -11,6 +11,7 @@ from torchscale.report.document import (
     Bullets,
     ChartGrid,
     Column,
+    Group,
     Paragraph,
     Part,
     Section,
@@ -19,7 +20,15 @@ from torchscale.report.document import (
     TableValue,
     optional_value,
 )
-from torchscale.report.text.labels import cell_label
+from torchscale.report.text.labels import (
+    batch_label,
+    format_range,
+    identity_columns,
+    identity_values,
+    plural,
+    short_title,
+)
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.util.units import byte_unit, format_byte_rate, format_bytes, format_change, format_percent, format_rate
 
@@ -34,15 +43,22 @@ def memory_section(summary: RunSummary) -> Section:
     if measured:
         blocks.append(
             Paragraph(
-                "Bytes on the device that uses most. Parts are tensor sizes; activations are the most that autograd "
-                "saved for the backward pass (where unknown, they are part of the rest). Peak is the allocator's "
-                "peak over two steps, including model construction. Predicted: computed without running; error: "
-                "relative to the peak."
+                "Bytes of tensors on the device that uses most. Activations are the most that autograd saved for the "
+                "backward pass (where unknown, they are part of the rest). Tensor peak: the peak over two steps, "
+                "including model construction. Predicted: computed without running; error: relative to the peak. "
+                "What training takes in all, in Cells, also contains what libraries and the allocator hold."
             )
         )
-        blocks.append(ChartGrid((_memory_chart(measured[:_MAX_BARS]),)))
-        blocks.append(_memory_table(measured))
-    return Section("Memory", "memory", tuple(blocks))
+        blocks.append(ChartGrid((_memory_chart(measured[:_MAX_BARS]),), on_paper=False))
+        blocks.append(_memory_table(summary, measured))
+    return Section("Memory", "memory", tuple(blocks), Group.MACHINE, _memory_key(measured))
+
+
+def _memory_key(measured: Sequence[MemorySummary]) -> str:
+    """The range of peaks, and how far predictions are off."""
+    text = format_range([cell.fullest.peak_bytes for cell in measured if cell.fullest], format_bytes, "peak ")
+    errors = [abs(error) for cell in measured if (error := cell.prediction_error) is not None]
+    return text + (f", predicted within {format_percent(max(errors))}" if errors else "")
 
 
 def _memory_chart(measured: Sequence[MemorySummary]) -> StackedChart:
@@ -64,31 +80,35 @@ def _memory_chart(measured: Sequence[MemorySummary]) -> StackedChart:
         name="memory-parts",
         title="Memory of a device by part",
         summary="Tensor bytes of each cell by part, and the rest of the allocator's peak.",
-        x_label="cell",
-        y_label=unit,
-        bars=tuple(f"{number}" for number in range(1, len(measured) + 1)),
+        x_label=unit,
+        y_label="",
+        bars=tuple(_bar_name(cell.cell.training) for cell in measured),
         parts=tuple(
             Part(name, tuple(value / size for value in values), None if number == len(names) - 1 else number)
             for number, (name, values) in enumerate(zip(names, parts, strict=True))
         ),
+        horizontal=True,
     )
 
 
-def _memory_table(measured: Sequence[MemorySummary]) -> Table:
+def _bar_name(cell: TrainingCell) -> str:
+    return f"{short_title(cell)}, {batch_label(cell)}, {plural(cell.world_size, 'device')}"
+
+
+def _memory_table(summary: RunSummary, measured: Sequence[MemorySummary]) -> Table:
     columns = (
-        Column("#", True),
-        Column("cell", prose=True),
+        *identity_columns(summary),
         Column("parameters", True),
         Column("gradients", True),
         Column("optimizer", True),
         Column("activations", True),
-        Column("peak", True),
+        Column("tensor peak", True),
         Column("reserved", True),
         Column("predicted", True),
         Column("error", True),
     )
     rows = []
-    for number, cell in enumerate(measured, start=1):
+    for cell in measured:
         rank, predicted = cell.fullest, cell.predicted
         assert rank is not None  # noqa: S101 - only measured ones come here
         parts = (rank.parts.parameters, rank.parts.gradients, rank.parts.optimizer_states, rank.parts.activations)
@@ -96,8 +116,7 @@ def _memory_table(measured: Sequence[MemorySummary]) -> Table:
         error = cell.prediction_error
         rows.append(
             (
-                TableValue(str(number), number),
-                TableValue(cell_label(cell.cell.training)),
+                *identity_values(cell.cell.training),
                 *(optional_value(count, format_bytes) for count in counts),
                 optional_value(error, format_change),
             )
@@ -122,7 +141,7 @@ def telemetry_section(summary: RunSummary) -> Section:
         Column("samples/joule", True),
     )
     columns = (
-        Column("cell", prose=True),
+        *identity_columns(summary),
         *(gpu_columns if with_gpus else ()),
         Column("CPUs busy", True),
         Column("host memory", True),
@@ -140,7 +159,7 @@ def telemetry_section(summary: RunSummary) -> Section:
         )
         rows.append(
             (
-                TableValue(cell_label(cell.cell)),
+                *identity_values(cell.cell),
                 *gpus,
                 *(energy if with_gpus else ()),
                 optional_value(telemetry.cpu_busy, lambda share: format_percent(share, 0)),
@@ -159,7 +178,16 @@ def telemetry_section(summary: RunSummary) -> Section:
     if not with_gpus and not missing:
         missing = ("No GPU was used, so power, energy and clocks are not available.",)
     blocks: tuple[Block, ...] = (Paragraph(note), Table("Telemetry", columns, tuple(rows)))
-    return Section("Telemetry", "telemetry", (*blocks, *([Bullets(missing)] if missing else [])))
+    busy = [telemetry.cpu_busy for _, telemetry in read if telemetry.cpu_busy is not None]
+    key = f"CPUs {format_range(busy, lambda share: format_percent(share, 0))} busy" if busy else ""
+    return Section(
+        "Telemetry",
+        "telemetry",
+        (*blocks, *([Bullets(missing)] if missing else [])),
+        Group.CAUSES,
+        key,
+        on_paper=with_gpus,
+    )
 
 
 def _gpu_values(gpus: Sequence[GpuUse]) -> tuple[TableValue, ...]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import EXCELLENT, GOOD
-from torchscale.report.document import Block, ChartGrid, Paragraph, Section
-from torchscale.report.sections.charts import efficiency_charts, overview_chart, throughput_charts
+from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.report.document import DASH, Block, ChartGrid, Column, Group, Paragraph, Section, Table
+from torchscale.report.sections.charts import efficiency_charts, throughput_charts
+from torchscale.report.sections.first_chart import shows_every_series
+from torchscale.report.sections.headline import at_largest_count
 from torchscale.report.sections.selection import selection_note
+from torchscale.report.text.figures import efficiency_value
+from torchscale.report.text.labels import device_noun, format_range, identity_columns, identity_values
 from torchscale.util.units import format_percent
 
 
@@ -20,7 +25,8 @@ def scaling_section(summary: RunSummary) -> Section:
         kinds = " and ".join(f"{label} scaling ({fixed[label]})" for label in labels)
         blocks.append(
             Paragraph(
-                f"Total throughput of all devices, {kinds}. Dashed: linear scaling from the smallest count.",
+                f"Total throughput of all devices, {kinds}. Dashed: linear scaling from the smallest count."
+                + (" Small dots: single launches." if any(cell.launches > 1 for cell in summary.measured) else ""),
                 of_charts=True,
             )
         )
@@ -35,17 +41,45 @@ def scaling_section(summary: RunSummary) -> Section:
                 f"{format_percent(EXCELLENT, 0)} is excellent, above {format_percent(GOOD, 0)} good."
             )
         )
-        overview = overview_chart(summary)
-        if overview is not None:
-            blocks.append(ChartGrid((overview,)))
-        blocks.append(ChartGrid(tuple(efficiency)))
+        blocks.append(_table(summary))
+        if not shows_every_series(summary):
+            blocks.append(ChartGrid(tuple(efficiency)))
     elif throughput:
         blocks.append(
             Paragraph(
                 "No scaling efficiency: it needs two measured device counts of the same model, batch size and setting."
             )
         )
-    return Section("Scaling", "scaling", tuple(blocks))
+    return Section("Scaling", "scaling", tuple(blocks), Group.RESULTS, _key(summary))
+
+
+def _table(summary: RunSummary) -> Table:
+    """A row a series, a column a count."""
+    scaled = [cell for cell in summary.measured if cell.efficiency is not None]
+    counts = sorted({cell.cell.world_size for cell in scaled})
+    series: dict[str, dict[int, TrainingSummary]] = {}
+    for cell in scaled:
+        series.setdefault(cell.cell.series, {})[cell.cell.world_size] = cell
+    rows = tuple(
+        (
+            *identity_values(next(iter(line.values())).cell)[:-1],
+            *(efficiency_value(line[count]) if count in line else DASH for count in counts),
+        )
+        for line in series.values()
+    )
+    by_count = (Column(f"{count} {device_noun(summary, count)}", True) for count in counts)
+    columns = (*identity_columns(summary)[:-1], *by_count)
+    return Table("Efficiency by device count", columns, rows)
+
+
+def _key(summary: RunSummary) -> str:
+    """Efficiencies at the largest count."""
+    cells = at_largest_count(summary.measured)
+    if not cells:
+        return "one device count"
+    count = cells[0].cell.world_size
+    values = [cell.efficiency.value for cell in cells if cell.efficiency is not None]
+    return f"{format_range(values, format_percent)} at {count} {device_noun(summary, count)}"
 
 
 def _missing_intervals_note(summary: RunSummary) -> str:

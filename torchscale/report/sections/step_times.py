@@ -7,19 +7,16 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
     ChartGrid,
     Column,
+    Group,
     Paragraph,
     Section,
     Table,
     TableValue,
-    optional_value,
 )
 from torchscale.report.sections.charts import distribution_charts
 from torchscale.report.sections.workloads import bubble_values
-from torchscale.report.text.labels import (
-    identity_columns,
-    identity_values,
-)
-from torchscale.util.units import format_seconds
+from torchscale.report.text.figures import COMPILING, PHASES, QUANTILES, STEP_MEAN
+from torchscale.report.text.labels import format_range, identity_columns, identity_values
 
 
 def step_times_section(summary: RunSummary) -> Section:
@@ -32,23 +29,16 @@ def step_times_section(summary: RunSummary) -> Section:
     rows = tuple(_step_row(cell, piped=piped, compiled=compiled) for cell in summary.measured)
     columns = (
         *identity_columns(summary),
-        Column("p50", True),
-        Column("p95", True),
-        Column("p99", True),
-        Column("slowest", True),
-        Column("data wait", True),
-        Column("forward", True),
-        Column("backward", True),
-        Column("exposed sync", True),
-        Column("optimizer", True),
+        *(quantity.column for quantity in (STEP_MEAN, *QUANTILES, *PHASES)),
         *((Column("bubble", True), Column("scheduled", True)) if piped else ()),
-        *((Column("compiling", True),) if compiled else ()),
+        *((COMPILING.column,) if compiled else ()),
     )
     note = (
         "A step lasts from the end of one optimizer step to the end of the next; with several ranks, the slowest "
-        "rank counts. Phases are means over ranks. Backward ends when the last gradient is computed. Exposed sync "
-        "is gradient sync that does not overlap with backward, plus the sync of buffers; where it is –, backward "
-        "includes it."
+        "rank counts. Quantiles and distributions are over all steps of all launches of a cell; the mean step is the "
+        "one that throughput is derived from, where each launch counts once. Phases are means over ranks. Backward "
+        "ends when the last gradient is computed. Exposed sync is gradient sync that does not overlap with backward, "
+        "waiting for other ranks included, plus the sync of buffers; where it is –, backward includes it."
     )
     if piped:
         note += (
@@ -60,19 +50,22 @@ def step_times_section(summary: RunSummary) -> Section:
     return Section(
         "Step times",
         "steps",
-        (Paragraph(note), ChartGrid(tuple(charts)), Table("Step times and phases", columns, rows)),
+        (Paragraph(note), ChartGrid(tuple(charts), on_paper=False), Table("Step times and phases", columns, rows)),
+        Group.RESULTS,
+        _key(summary),
     )
 
 
+def _key(summary: RunSummary) -> str:
+    """The range of mean steps."""
+    means = [cell.figures.step_mean for cell in summary.measured if cell.figures is not None]
+    return format_range(means, STEP_MEAN.text, f"{STEP_MEAN.heading} ")
+
+
 def _step_row(cell: TrainingSummary, *, piped: bool, compiled: bool) -> tuple[TableValue, ...]:
-    figures = cell.figures
-    assert figures is not None  # noqa: S101 - only measured cells come here; this tells the type checker
-    phases = figures.phases
-    quantiles = (figures.step_p50, figures.step_p95, figures.step_p99, figures.step_maximum)
-    parts = (phases.data_wait, phases.forward, phases.backward, phases.sync, phases.optimizer)
     return (
         *identity_values(cell.cell),
-        *(optional_value(seconds, format_seconds) for seconds in (*quantiles, *parts)),
+        *(quantity.of(cell) for quantity in (STEP_MEAN, *QUANTILES, *PHASES)),
         *(bubble_values(cell) if piped else ()),
-        *((optional_value(figures.compile_seconds, format_seconds),) if compiled else ()),
+        *((COMPILING.of(cell),) if compiled else ()),
     )

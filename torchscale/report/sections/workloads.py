@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import Column, Paragraph, Section, Table, TableValue, shortened
-from torchscale.report.text.labels import cell_label
+from torchscale.report.document import Column, Group, Paragraph, Section, Table, TableValue, shortened
+from torchscale.report.text.labels import cell_label, plural
 from torchscale.schema.launch.rank import DataUse
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 
@@ -33,7 +33,13 @@ def data_section(summary: RunSummary) -> Section:
         "not in the page cache before the first step, and only in the first pass. Data wait is a mean per step and "
         "rank."
     )
-    return Section("Data", "data", (Paragraph(note), Table("Files that were read", columns, rows)))
+    return Section(
+        "Data",
+        "data",
+        (Paragraph(note), Table("Files that were read", columns, rows)),
+        Group.CAUSES,
+        f"{plural(len(rows), 'cell')} read files",
+    )
 
 
 def bubble_values(cell: TrainingSummary) -> tuple[TableValue, TableValue]:

@@ -9,16 +9,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from torchscale.analysis.comparison.compare import CellComparison, Change, Outcome, Pair, Verdict
+from torchscale.analysis.comparison.pair import CellComparison, Change, Outcome, Pair, Verdict
 from torchscale.report.document import shortened
 from torchscale.report.sections.comparison import ComparisonReport
+from torchscale.report.sections.comparison_cells import shown_changes
 from torchscale.report.text.comparison import (
+    both_values,
     format_interval,
     format_level,
     format_outcome,
     format_ratio_change,
-    format_score,
+    format_scores,
+    format_session_noise,
     format_state,
+    format_verdict,
     measured_days,
     metric_label,
     pair_verdict,
@@ -38,9 +42,20 @@ _MAX_DIFFERENCES = 12
 
 
 def print_comparison(comparison: ComparisonReport, console: Console) -> None:
-    """The change of each cell, the verdict, and the differences in machine, software and settings."""
+    """The change of each cell, the verdict, and what differs between the sides; this first where cells that differ were
+    asked to be compared."""
+    if comparison.matched_by_name:
+        _print_differences(comparison, console)
+        console.print()
     for pair in comparison.pairs:
         _print_pair(pair, comparison, console)
+    for sentence in comparison.left_out:
+        console.print(shortened(sentence), markup=False, soft_wrap=True)
+    if not comparison.matched_by_name:
+        _print_differences(comparison, console)
+
+
+def _print_differences(comparison: ComparisonReport, console: Console) -> None:
     if comparison.differences:
         console.print("Differences:", markup=False)
         for difference in comparison.differences[:_MAX_DIFFERENCES]:
@@ -57,13 +72,14 @@ def print_comparison(comparison: ComparisonReport, console: Console) -> None:
 def _print_pair(pair: Pair, comparison: ComparisonReport, console: Console) -> None:
     names = (shortened(pair.reference.name), shortened(pair.other.name))
     decided = pair.decided_by(comparison.metrics)
+    shown = shown_changes(pair, comparison.metrics, with_cost=bool(comparison.prices))
     by_metric: dict[str, list[tuple[CellComparison, Change]]] = {}
-    for cell, change in decided[:_MAX_ROWS]:
+    for cell, change in shown[:_MAX_ROWS]:
         by_metric.setdefault(metric_label(change.metric, change.detail), []).append((cell, change))
     for label, changes in by_metric.items():
         _print_table(label, _table(changes, names), console)
-    if len(decided) > _MAX_ROWS:
-        console.print(f"… and {len(decided) - _MAX_ROWS} more (--format json or html)", markup=False)
+    if len(shown) > _MAX_ROWS:
+        console.print(f"… and {len(shown) - _MAX_ROWS} more (--format json or html)", markup=False)
     others: dict[str, list[ResultCell]] = {}
     for cell in pair.cells:
         if cell.outcome is not Outcome.COMPARED:
@@ -73,8 +89,10 @@ def _print_pair(pair: Pair, comparison: ComparisonReport, console: Console) -> N
         console.print()
     for sentence in pair_verdict(pair, comparison.metrics):
         console.print(sentence, markup=False, soft_wrap=True)
-    if pair.score is not None:
-        console.print(f"Score: {format_score(pair.score)}.", markup=False)
+    for score in format_scores(pair):
+        console.print(score, markup=False, soft_wrap=True)
+    if decided:
+        console.print(format_session_noise([change for _, change in decided]), markup=False, soft_wrap=True)
     for note in pair.notes:
         console.print(f"{note}.", markup=False, soft_wrap=True)
     flagged = sum(bool(cell.flags) for cell, _ in decided)
@@ -100,14 +118,15 @@ def _print_grouped(cells: Mapping[str, Sequence[ResultCell]], console: Console) 
         console.print(f"… and {plural(left, 'other cell')}", markup=False)
 
 
-def _cell_table(cells: Sequence[AnyCell], columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Table:
-    """One row per cell: title, batch if any cell has one, device count; then ``rows`` in ``columns``."""
-    heads = [_title_and_batch(cell) for cell in cells]
-    with_batch = any(batch for _, batch in heads)
+def _cell_table(cells: Sequence[Sequence[AnyCell]], columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Table:
+    """One row per cell, or pair of cells: title, batch if any has one, device count; then ``rows`` in ``columns``."""
+    heads = [[_head(cell) for cell in sides] for sides in cells]
+    both = [[both_values(ours, theirs) for ours, theirs in zip(sides[0], sides[-1], strict=True)] for sides in heads]
+    with_batch = any(batch for _, batch, _ in both)
     first = [Column("cell", overflow="fold"), *([_narrow("batch")] if with_batch else []), _narrow("n")]
     table = Table(*first, *columns, box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for cell, (title, batch), row in zip(cells, heads, rows, strict=True):
-        table.add_row(escape(title), *([batch] if with_batch else []), str(cell.world_size), *row)
+    for (title, batch, count), row in zip(both, rows, strict=True):
+        table.add_row(escape(title), *([batch] if with_batch else []), count, *row)
     return table
 
 
@@ -115,11 +134,12 @@ def _narrow(heading: str) -> Column:
     return Column(heading, justify="right", no_wrap=True)
 
 
-def _title_and_batch(cell: AnyCell) -> tuple[str, str]:
+def _head(cell: AnyCell) -> tuple[str, str, str]:
+    """Title, batch, device count."""
     workload = training_workload(cell)
     if workload is not None:
-        return short_title(workload), short_batch(workload)
-    return shortened(", ".join([cell.title, *cell.settings])), ""
+        return short_title(workload), short_batch(workload), str(cell.world_size)
+    return shortened(", ".join([cell.title, *cell.settings])), "", str(cell.world_size)
 
 
 def _table(changes: Sequence[tuple[CellComparison, Change]], names: tuple[str, str]) -> Table:
@@ -136,9 +156,13 @@ def _table(changes: Sequence[tuple[CellComparison, Change]], names: tuple[str, s
         mark = "[yellow]*[/yellow]" if cell.flags else ""
         levels = [format_level(change.metric, value) for value in (change.before, change.after)]
         interval = [format_interval(change.ratio)] if with_interval else []
-        verdict = f"[{style}]{change.verdict.value}[/{style}]{mark}"
+        verdict = f"[{style}]{format_verdict(change)}[/{style}]{mark}"
         rows.append([*levels, format_ratio_change(change.ratio), *interval, verdict])
-    return _cell_table([cell.cell.cell for cell, _ in changes], columns, rows)
+    return _cell_table([_cells_of(cell) for cell, _ in changes], columns, rows)
+
+
+def _cells_of(cell: CellComparison) -> Sequence[AnyCell]:
+    return [side.cell for side in (cell.before, cell.after) if side is not None]
 
 
 def print_result_set(results: ResultSet, console: Console) -> None:
@@ -158,10 +182,10 @@ def print_result_set(results: ResultSet, console: Console) -> None:
         rows = []
         for cell in cells:
             values = [launch.values[key] for launch in cell.launches if key in launch.values]
-            mean = statistics.fmean(values)
+            mean = statistics.geometric_mean(values)
             spread = "–" if len(values) < 2 else format_percent(statistics.stdev(values) / mean)
             rows.append([format_level(key.metric, mean), spread, str(len(values))])
-        columns = [_narrow(heading) for heading in ("mean of launches", "spread", "launches")]
-        table = _cell_table([cell.cell for cell in cells], columns, rows)
+        columns = [_narrow(heading) for heading in ("geometric mean", "spread", "launches")]
+        table = _cell_table([[cell.cell] for cell in cells], columns, rows)
         _print_table(metric_label(key.metric, key.detail), table, console)
     _print_grouped(others, console)

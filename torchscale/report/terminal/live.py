@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import shlex
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.table import Column
+from rich.text import Text
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.config.choices import DeviceKind
 from torchscale.report.kinds import report_kind
+from torchscale.report.terminal.time_left import TimeLeft
+from torchscale.report.text.labels import plural
 from torchscale.report.text.profile import stall_line
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
@@ -21,14 +26,18 @@ from torchscale.schema.launch.progress import Progress as LaunchProgress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.state import State
-from torchscale.util.units import format_rate, format_seconds
+from torchscale.util.units import format_rate
 
 _REFRESH_PER_SECOND = 2
 """The view shares the cores with what is measured; twice a second costs well under a thousandth of one."""
+_LINE_SECONDS = 10.0
+"""Longest silence in a log while a launch runs."""
+_BAR_COLUMNS = 100
+"""Narrower terminals show no bar: the counter and the time left need the place."""
 
 
 class LaunchLines:
-    """One line per launch, when it has ended.
+    """One line per launch when it has ended, and one every ten seconds while it runs.
 
     Args:
         console: Where the lines go.
@@ -43,39 +52,56 @@ class LaunchLines:
     ) -> None:
         self._console, self._device, self._total, self._repeats, self._detail = console, device, total, repeats, detail
         self._done = 0
+        self._running = self._phase = ""
+        self._time_left = TimeLeft(total, time.monotonic)
 
     def launch_started(self, cell: AnyCell, launch: int) -> None:
-        """Nothing is printed before a launch has ended."""
+        """Remember what runs, for the lines on the way."""
+        self._running, self._phase = launch_label(cell, self._device, launch, self._repeats), "starting"
+        self._time_left.started(cell.id)
 
     def launch_progress(self, progress: LaunchProgress) -> None:
-        """Nothing is printed before a launch has ended."""
+        """Remember the phase and the throughput so far."""
+        self._phase = progress.detail or progress.phase
+        if progress.samples_per_second is not None:
+            self._phase += f", {format_rate(progress.samples_per_second)} samples/s"
 
     def launch_finished(self, cell: AnyCell, record: LaunchRecord, summary: AnySummary) -> None:
         """Print counter, cell and outcome."""
         self._done += 1
+        self._time_left.finished(cell.id)
+        self._running = ""
         self._detail(shlex.join(record.command))
         counter = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
-        running = running_label(cell, self._device, record.launch, self._repeats)
+        label = launch_label(cell, self._device, record.launch, self._repeats)
         outcome = report_kind(cell.kind).outcome(summary, record)
-        self._console.print(
-            f"[dim]{escape(counter)}[/dim] {escape(running)} … {escape(outcome)}",
-            style="" if record.state is State.OK else "red",
-            soft_wrap=True,
-        )
+        self._print(f"[dim]{escape(counter)}[/dim] {escape(label)} … {escape(outcome)}", failed=not _is_fine(record))
 
     def profile_started(self, cell: TrainingCell) -> None:
-        """Nothing is printed before a recording has ended."""
+        """Remember what runs, for the lines on the way."""
+        self._running, self._phase = f"profile of {launch_label(cell, self._device, 0, 1)}", "starting"
 
     def profile_finished(self, cell: TrainingCell, analysis: ProfileAnalysis | None, problem: str) -> None:
         """Print the sync stall share, or why there is none."""
+        self._running = ""
         outcome = f"no profile: {problem}" if analysis is None else stall_line(analysis)
-        name = running_label(cell, self._device, 0, 1).replace("Running", "Profiled", 1)
-        style = "red" if analysis is None else ""
-        self._console.print(f"{escape(name)} … {escape(outcome)}", style=style, soft_wrap=True)
+        label = f"profile of {launch_label(cell, self._device, 0, 1)}"
+        self._print(f"{escape(label)} … {escape(outcome)}", failed=analysis is None)
+
+    def print_running(self) -> None:
+        """Print what runs now and the time left, if anything runs."""
+        if self._running:
+            left = self._time_left.text
+            more = f" ({left})" if left else ""
+            self._print(f"{self._done + 1}/{self._total} {escape(self._running)}: {escape(self._phase)}{more}")
+
+    def _print(self, text: str, *, failed: bool = False) -> None:
+        """On a terminal wrapped between words; in a log on one line."""
+        self._console.print(text, style="red" if failed else "", soft_wrap=not self._console.is_terminal)
 
 
 class LaunchBar(LaunchLines):
-    """The lines of :class:`LaunchLines` above a bar with the running launch and the time left."""
+    """The lines of :class:`LaunchLines` above a line with the counter, the running launch and the time left."""
 
     def __init__(
         self,
@@ -89,58 +115,90 @@ class LaunchBar(LaunchLines):
     ) -> None:
         super().__init__(console, device, total, repeats, detail)
         self._bar = bar
-        self._task: TaskID = bar.add_task("", total=total, left="")
-        self._running = ""
-        self._started = time.monotonic()
+        self._task = bar.add_task("", total=total, left=lambda: self._time_left.text)
 
     def launch_started(self, cell: AnyCell, launch: int) -> None:
-        """Show the launch and, once others have ended, how long the rest may take."""
-        self._running = running_label(cell, self._device, launch, self._repeats)
-        left = ""
-        if self._done:
-            mean = (time.monotonic() - self._started) / self._done
-            left = f"about {format_seconds(mean * (self._total - self._done))} left"
-        self._bar.update(self._task, description=escape(self._running), left=left)
+        """Show the launch."""
+        super().launch_started(cell, launch)
+        self._bar.update(self._task, description=escape(self._running))
 
     def launch_progress(self, progress: LaunchProgress) -> None:
         """Show the phase and the throughput so far."""
-        phase: str = progress.detail or progress.phase
-        if progress.samples_per_second is not None:
-            phase += f", {format_rate(progress.samples_per_second)} samples/s"
-        self._bar.update(self._task, description=escape(f"{self._running} … {phase}"))
+        super().launch_progress(progress)
+        self._bar.update(self._task, description=escape(f"{self._running}: {self._phase}"))
 
     def launch_finished(self, cell: AnyCell, record: LaunchRecord, summary: AnySummary) -> None:
         """Print the launch's line and advance the bar."""
         super().launch_finished(cell, record, summary)
-        self._bar.update(self._task, advance=1)
+        self._bar.update(self._task, advance=1, description="")
 
     def profile_started(self, cell: TrainingCell) -> None:
         """Show which cell is recorded."""
-        self._running = running_label(cell, self._device, 0, 1).replace("Running", "Profiling", 1)
-        self._bar.update(self._task, description=escape(self._running), left="")
+        super().profile_started(cell)
+        self._bar.update(self._task, description=escape(self._running))
+
+
+class _Counter(ProgressColumn):
+    """``3/54``: launches that have ended."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.completed:.0f}/{task.total or 0:.0f}")
+
+
+class _Left(ProgressColumn):
+    """The time left, new at every refresh."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["left"]())
 
 
 @contextmanager
 def live_view(
     console: Console, device: DeviceKind, total: int, repeats: int, detail: Callable[[str], None]
 ) -> Iterator[LaunchLines]:
-    """A bar where ``console`` is a terminal, else lines. Arguments as of :class:`LaunchLines`."""
+    """A line with counter and time left where ``console`` is a terminal, else lines. Arguments as of
+    :class:`LaunchLines`."""
     if not console.is_terminal:
-        yield LaunchLines(console, device, total, repeats, detail)
+        lines = LaunchLines(console, device, total, repeats, detail)
+        with _printed_regularly(lines):
+            yield lines
         return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    with Progress(*columns, console=console, transient=True, refresh_per_second=_REFRESH_PER_SECOND) as bar:
+    fixed = Column(no_wrap=True)
+    columns: list[ProgressColumn] = [
+        SpinnerColumn(table_column=fixed),
+        _Counter(table_column=Column(no_wrap=True)),
+        TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        *([BarColumn(bar_width=20)] if console.width >= _BAR_COLUMNS else []),
+        _Left(table_column=Column(no_wrap=True)),
+    ]
+    with Progress(
+        *columns, console=console, transient=True, expand=True, refresh_per_second=_REFRESH_PER_SECOND
+    ) as bar:
         yield LaunchBar(console, device, total, repeats, detail, bar=bar)
 
 
-def running_label(cell: AnyCell, device: DeviceKind, launch: int, repeats: int) -> str:
-    """``Running ResNet-50 on 4 GPUs (batch 128, bf16, launch 2 of 3)``."""
-    noun = "GPU" if device == "cuda" else "CPU rank"
-    devices = f"{cell.world_size} {noun}{'s' * (cell.world_size != 1)}"
-    return report_kind(cell.kind).running_label(cell, devices, launch, repeats)
+@contextmanager
+def _printed_regularly(lines: LaunchLines) -> Iterator[None]:
+    ended = threading.Event()
+
+    def speak() -> None:
+        while not ended.wait(_LINE_SECONDS):
+            lines.print_running()
+
+    speaker = threading.Thread(target=speak, daemon=True)
+    speaker.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        speaker.join()
+
+
+def launch_label(cell: AnyCell, device: DeviceKind, launch: int, repeats: int) -> str:
+    """``ResNet-50, 4 GPUs, batch 128, bf16, launch 2 of 3``."""
+    devices = plural(cell.world_size, "GPU" if device == "cuda" else "CPU rank")
+    return report_kind(cell.kind).launch_label(cell, devices, launch, repeats)
+
+
+def _is_fine(record: LaunchRecord) -> bool:
+    return record.state in (State.OK, State.SKIPPED)

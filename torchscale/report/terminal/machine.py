@@ -10,7 +10,6 @@ from rich.table import Table
 
 from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.summary.machine import CollectivesSummary, HardwareSummary, MemorySummary
-from torchscale.catalog.models import model_title
 from torchscale.config.strategy import strategy_label
 from torchscale.report.text.machine import copy_label, format_fit, format_slowest_share
 from torchscale.schema.state import State
@@ -102,7 +101,7 @@ def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
             continue
         training, parts = summary.cell.training, rank.parts
         label = strategy_label(training.strategy)
-        words = [model_title(training.model), *([training.precision] if training.precision != "fp32" else [])]
+        words = [training.title, *([training.precision] if training.precision != "fp32" else [])]
         words += [*([label] if label != "ddp" else []), *training.settings]
         error = summary.prediction_error
         table.add_row(
@@ -141,8 +140,8 @@ def _print_curve(curve: Curve, console: Console) -> None:
             str(point.elements),
             curve.dtype,
             f"{point.seconds * 1e6:,.1f}",
-            f"{point.algbw / 1e9:.3f}",
-            f"{point.busbw / 1e9:.3f}",
+            _gigabytes(point.algbw),
+            _gigabytes(point.busbw),
             f"{point.p95 * 1e6:,.1f}",
             format_percent(point.rank_spread, 0),
             "–" if point.wrong_elements is None else str(point.wrong_elements),
@@ -151,6 +150,12 @@ def _print_curve(curve: Curve, console: Console) -> None:
     average = sum(point.busbw for point in curve.points) / len(curve.points)
     fit = format_fit(curve)
     console.print(f"average busbw {format_byte_rate(average)}" + (f"; time ≈ {fit}" if fit else ""), style="dim")
+
+
+def _gigabytes(per_second: float) -> str:
+    """GB/s with three decimals, or three significant digits where these would all be zeros or nearly so."""
+    value = per_second / 1e9
+    return f"{value:.3f}" if value >= 0.1 else f"{value:#.3g}"
 
 
 def _print_pairs(figures: CollectiveFigures, console: Console) -> None:

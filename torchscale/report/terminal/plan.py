@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from torchscale.config.sections import BenchmarkSettings
-from torchscale.plan.duration import sweep_seconds
+from torchscale.plan.duration import CellProgress, Estimate
 from torchscale.plan.expand import Plan
 from torchscale.plan.forecast import Forecast
 from torchscale.plan.kinds import plan_kind
+from torchscale.report.text.labels import plural
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.run.experiment_file import PlannedCell
-from torchscale.util.units import format_bytes, format_seconds
+from torchscale.util.units import format_bytes, format_coarse_seconds
 
 
 def print_plan(
-    plan: Plan, console: Console, *, device_label: str, folder: Path, settings: BenchmarkSettings, forecast: Forecast
+    plan: Plan,
+    console: Console,
+    *,
+    device_label: str,
+    folder: Path,
+    forecast: Forecast,
+    progress: Sequence[CellProgress],
+    estimate: Estimate,
 ) -> None:
-    """One row a cell, with the skipped ones and why, those that should not fit, and how long it may take."""
+    """One row a cell: what is done and left, what is skipped and why, what should not fit, how long the rest may take.
+
+    Args:
+        plan: The cells.
+        console: Where to.
+        device_label: The devices in words.
+        folder: Where results are, or would go.
+        forecast: Predicted memory.
+        progress: Of every cell to run.
+        estimate: Of the time of what is left.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
     table.add_column("model", no_wrap=True)
@@ -29,29 +47,24 @@ def print_plan(
     table.add_column("devices", justify="right")
     table.add_column("precision")
     table.add_column("strategy")
-    table.add_column("memory", justify="right", no_wrap=True)
+    table.add_column("tensor memory", justify="right")
     table.add_column("action")
     reasons: dict[str, str] = {}
+    of_cell = {item.cell.id: item for item in progress}
     for number, entry in enumerate(plan.cells, start=1):
-        *row, action = _row(entry, reasons)
         peak = forecast.peak_bytes(entry.cell)
-        if forecast.fits(entry.cell) is False and not entry.skip_reason:
-            action = "[yellow]run, may not fit[/yellow]"
         memory = "" if peak is None else format_bytes(peak)
-        table.add_row(str(number), *row, memory, action, style="dim" if entry.skip_reason else None)
+        action = _action(entry, of_cell.get(entry.cell.id), forecast, reasons)
+        table.add_row(str(number), *_row(entry), memory, action, style="dim" if entry.skip_reason else None)
     console.print(table)
     for reason, mark in reasons.items():
         console.print(f"{mark}  {reason}", soft_wrap=True, markup=False, highlight=False, style="dim")
-    launches = len(plan.to_run) * settings.repeats
-    skipped = len(plan.cells) - len(plan.to_run)
-    console.print(
-        f"\n{len(plan.cells)} cells: {len(plan.to_run)} to run ({launches} launches), {skipped} skipped. "
-        f"On {device_label}."
-    )
-    low, high = sweep_seconds(plan.to_run, settings.repeats, settings.cell_seconds)
-    console.print(
-        f"It should take between {format_seconds(low)} and {format_seconds(high)}, by the rule that ends a measurement."
-    )
+    console.print(f"\n{_counts_line(plan, progress)} On {device_label}.", markup=False)
+    for line in _time_lines(progress, estimate):
+        console.print(line, markup=False)
+    if forecast.predicted:
+        whose = "all ranks of a cell together" if forecast.shared else "one device"
+        console.print(f"Tensor memory: predicted, of {whose}; libraries and the allocator come on top.")
     missing = sum(forecast.peak_bytes(cell) is None for cell in plan.to_run if training_workload(cell) is not None)
     if missing and forecast.predicted:
         console.print(f"Memory was not predicted for {missing} of them: no way to, or no time.", style="dim")
@@ -66,13 +79,60 @@ def print_plan(
     console.print(f"Results would go to {folder}.", soft_wrap=True, markup=False)
 
 
-def _row(entry: PlannedCell, reasons: dict[str, str]) -> tuple[str, ...]:
-    """A cell's row; a new reason for skipping gets the next letter."""
+def _counts_line(plan: Plan, progress: Sequence[CellProgress]) -> str:
+    """``12 cells: 8 to run (54 launches: 30 done, 24 left), 4 skipped.``"""
+    to_run = sum(item.left > 0 for item in progress)
+    complete = len(progress) - to_run
+    done, left = sum(item.done for item in progress), sum(item.left for item in progress)
+    launches = f"{plural(done + left, 'launch')}: {done} done, {left} left" if done else plural(left, "launch")
+    parts = [
+        *([f"{complete} done"] if complete else []),
+        f"{to_run} to run ({launches})" if left or not complete else f"none to run ({launches})",
+        f"{len(plan.cells) - len(progress)} skipped",
+    ]
+    return f"{plural(len(plan.cells), 'cell')}: {', '.join(parts)}."
+
+
+def _time_lines(progress: Sequence[CellProgress], estimate: Estimate) -> list[str]:
+    """How long the rest takes, and what that rests on."""
+    left = sum(item.left for item in progress)
+    if not left:
+        return ["Nothing is left to run."] if progress else []
+    low, high = format_coarse_seconds(estimate.low), format_coarse_seconds(estimate.high)
+    if estimate.from_earlier == left:
+        return [f"Estimated time: {high}, as long as earlier launches of these cells took."]
+    lines = [
+        f"Estimated time: {low} (shortest warm-up and measurement) to {high} (both at their limit). How long a step "
+        "takes is not known before it is measured."
+    ]
+    if estimate.from_earlier:
+        lines.append(f"{estimate.from_earlier} of the {left} launches are taken to last as long as earlier ones did.")
+    if estimate.long_steps:
+        slowest = format_coarse_seconds(max(estimate.long_steps.values()))
+        lines.append(
+            f"{plural(len(estimate.long_steps), 'cell')} may reach a timeout (launch.timeout_seconds, "
+            f"launch.stall_timeout_seconds): a step takes at least {slowest} at the peak rate of the devices."
+        )
+    return lines
+
+
+def _row(entry: PlannedCell) -> tuple[str, ...]:
     row = plan_kind(entry.cell.kind).table_row(entry.cell)
-    action = "run"
+    return escape(row.name), row.batch, row.devices, row.precision, escape(row.strategy)
+
+
+def _action(entry: PlannedCell, progress: CellProgress | None, forecast: Forecast, reasons: dict[str, str]) -> str:
+    """What will be done with the cell; a new reason for skipping gets the next letter."""
     if entry.skip_reason:
-        action = f"skip ({reasons.setdefault(entry.skip_reason, _letters(len(reasons)))})"
-    return escape(row.name), row.batch, row.devices, row.precision, escape(row.strategy), action
+        return f"skip ({reasons.setdefault(entry.skip_reason, _letters(len(reasons)))})"
+    if progress is not None and not progress.left:
+        return "[green]done[/green]"
+    done = (
+        f", {progress.done} of {progress.done + progress.left} done" if progress is not None and progress.done else ""
+    )
+    if forecast.fits(entry.cell) is False:
+        return f"[yellow]run, may not fit{done}[/yellow]"
+    return f"run{done}"
 
 
 def _letters(number: int) -> str:

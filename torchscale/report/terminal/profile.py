@@ -9,9 +9,12 @@ from torchscale.config.choices import ProfileTarget
 from torchscale.report.text.profile import RANK_HEADINGS, finding_text, not_judged, rank_shares, stall_line
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Diagnosis
-from torchscale.util.units import format_bytes, format_percent, format_seconds
+from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 _DASH = "–"
+
+_FIGURES_WIDTH = 38
+"""Columns of a kernel's count, time and share; its name has the rest of the line."""
 
 
 def print_analysis(analysis: ProfileAnalysis, console: Console, target: ProfileTarget = ProfileTarget.ALL) -> None:
@@ -30,7 +33,7 @@ def print_analysis(analysis: ProfileAnalysis, console: Console, target: ProfileT
         console.print(_collectives_table(analysis))
     if analysis.kernels and target in (ProfileTarget.KERNELS, ProfileTarget.ALL):
         console.print()
-        console.print(_kernels_table(analysis))
+        console.print(_kernels_table(analysis, console.width))
     if analysis.abstentions:
         console.print()
         console.print(not_judged(analysis.abstentions), markup=False, soft_wrap=True, style="dim")
@@ -81,15 +84,15 @@ def _collectives_table(analysis: ProfileAnalysis) -> Table:
             format_seconds(item.mean_seconds),
             _DASH if item.wait_seconds is None else format_seconds(item.wait_seconds),
             _DASH if item.transfer_seconds is None else format_seconds(item.transfer_seconds),
-            _DASH if item.bus_bytes_per_second is None else f"{format_bytes(item.bus_bytes_per_second)}/s",
+            _DASH if item.bus_bytes_per_second is None else format_byte_rate(item.bus_bytes_per_second),
             last,
         )
     return table
 
 
-def _kernels_table(analysis: ProfileAnalysis) -> Table:
+def _kernels_table(analysis: ProfileAnalysis, width: int) -> Table:
     table = _table("Kernels or operators by total time")
-    table.add_column("name", overflow="ellipsis", no_wrap=True, max_width=70)
+    table.add_column("name", overflow="ellipsis", no_wrap=True, max_width=max(20, width - _FIGURES_WIDTH))
     for heading in ("count", "time", "share of compute"):
         table.add_column(heading, justify="right", no_wrap=True)
     for kernel in analysis.kernels[:10]:

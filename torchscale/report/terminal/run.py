@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,31 +11,51 @@ from rich.table import Table
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.report.document import TableValue, Tone
 from torchscale.report.kinds import report_kind
-from torchscale.report.text.labels import batch_label, format_half_width, panel_title, plural, short_batch, short_title
+from torchscale.report.text.figures import (
+    STEP_MEAN,
+    THROUGHPUT,
+    TOKENS,
+    UNCERTAINTY,
+    Quantity,
+    efficiency_value,
+    memory_quantity,
+    state_value,
+)
+from torchscale.report.text.labels import batch_label, panel_title, plural, short_batch, short_title
 from torchscale.report.text.profile import finding_text
 from torchscale.schema.state import State
-from torchscale.util.units import format_bytes, format_percent, format_rate, format_seconds
+from torchscale.util.units import format_percent
 
-_STATE_STYLE = {State.OK: "green", State.SKIPPED: "dim", State.INTERRUPTED: "yellow", State.INCOMPLETE: "yellow"}
+_STYLE = {Tone.PLAIN: "", Tone.GOOD: "green", Tone.CAUTION: "yellow", Tone.BAD: "red", Tone.DIM: "dim"}
+_MODEL_WIDTH = 12
+"""Wide enough for a short model name; longer ones are folded into lines where the terminal is narrow."""
+_WIDE = 100
+"""Columns from which there is room for tokens/s; the line of each launch and the report have them in any case."""
 _MAX_BOTTLENECKS = 8
 """A third of a screen, below the table of cells; the report lists all."""
-_GRADE_STYLE = {"excellent": "green", "good": "green", "low": "yellow"}
 
 
 def print_results(summary: RunSummary, console: Console) -> None:
     """One row per cell, then skipped cells, failed cells and the meaning of the flags."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("model", overflow="fold")
+    table.add_column("model", overflow="fold", min_width=_MODEL_WIDTH)
     with_mfu = any(cell.compute is not None and cell.compute.mfu is not None for cell in summary.cells)
-    for heading in ("batch", "n" if with_mfu else "devices", "samples/s", "step", "±95 %", "efficiency", "memory"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    with_tokens = console.width >= _WIDE and any(
+        cell.figures is not None and cell.figures.tokens_per_second is not None for cell in summary.cells
+    )
+    figures = [THROUGHPUT, *([TOKENS] if with_tokens else []), STEP_MEAN, UNCERTAINTY, memory_quantity(summary)]
+    headings = ["batch", "n" if with_mfu else "devices", *(quantity.heading for quantity in figures), "efficiency"]
+    for heading in headings:
+        title = heading if "%" in heading else heading.replace(" ", "\n")
+        table.add_column(title, justify="right", no_wrap=True, vertical="bottom")
     if with_mfu:
         table.add_column("MFU", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     for cell in summary.cells:
         if cell.state is not State.SKIPPED:
-            table.add_row(*_row(cell, with_mfu=with_mfu))
+            table.add_row(*_row(cell, figures, with_mfu=with_mfu))
     if table.row_count:
         console.print()
         console.print(table)
@@ -42,6 +63,7 @@ def print_results(summary: RunSummary, console: Console) -> None:
     lines = [
         *_machine_lines(summary),
         *_bottleneck_lines(summary),
+        *_pending_lines(summary),
         *_skipped_lines(summary),
         *_failed_lines(summary),
         *_flag_lines(summary),
@@ -64,7 +86,7 @@ def _bottleneck_lines(summary: RunSummary) -> list[str]:
     largest = max((cell.cell.world_size for cell, _ in diagnosed), default=0)
     lines = [
         f"  {panel_title(cell.cell)}, {batch_label(cell.cell)}{'*' * bool(cell.flags)}: "
-        + finding_text(diagnosis.findings[0])
+        + finding_text(diagnosis.findings[0], cell.flags)
         for cell, diagnosis in diagnosed
         if diagnosis.findings and cell.cell.world_size == largest
     ]
@@ -74,13 +96,21 @@ def _bottleneck_lines(summary: RunSummary) -> list[str]:
     return [f"Largest cost at {largest} devices:", *lines[:_MAX_BOTTLENECKS], *more]
 
 
+def _pending_lines(summary: RunSummary) -> list[str]:
+    """How much is still to run: a resumed command goes on with it."""
+    states = Counter(cell.state for cell in summary.everything if cell.state.is_pending)
+    lines = [f"partial: {plural(states[State.PARTIAL], 'cell')} with some launches done, the others still to run"]
+    waiting = [f"waiting: {plural(states[State.WAITING], 'cell')} not run yet"]
+    return [*(lines if states[State.PARTIAL] else []), *(waiting if states[State.WAITING] else [])]
+
+
 def _skipped_lines(summary: RunSummary) -> list[str]:
     reasons = Counter(cell.reason for cell in summary.everything if cell.state is State.SKIPPED)
     return [f"skipped {count} cell{'s' * (count > 1)}: {reason}" for reason, count in reasons.items()]
 
 
 def _failed_lines(summary: RunSummary) -> list[str]:
-    fine = (State.OK, State.SKIPPED)
+    fine = (State.OK, State.SKIPPED, State.PARTIAL, State.WAITING)
     reasons: dict[tuple[str, str], list[str]] = {}
     for cell in summary.everything:
         if cell.state not in fine:
@@ -98,23 +128,17 @@ def _flag_lines(summary: RunSummary) -> list[str]:
     return ["* has a warning, or is based on a cell with one:", *lines] if lines else []
 
 
-def _row(summary: TrainingSummary, *, with_mfu: bool) -> list[str]:
-    cell, figures = summary.cell, summary.figures
-    style = _STATE_STYLE.get(summary.state, "red")
-    head = [escape(short_title(cell)), short_batch(cell), str(cell.world_size)]
-    if figures is None:
-        return [*head, *["–"] * (5 + with_mfu), f"[{style}]{summary.state.value}[/{style}]"]
-    mark = "[yellow]*[/yellow]" if summary.flags else ""
-    half_width = figures.run_half_width if figures.run_half_width is not None else figures.half_width
+def _row(summary: TrainingSummary, figures: Sequence[Quantity], *, with_mfu: bool) -> list[str]:
+    cell, state = summary.cell, state_value(summary)
+    state = state._replace(text=state.text.removesuffix(" launches"))  # 80 columns; the lines below say the rest
     return [
-        *head,
-        format_rate(figures.samples_per_second),
-        format_seconds(figures.step_p50),
-        "–" if half_width is None else format_half_width(half_width),
-        _efficiency(summary),
-        "–" if figures.peak_memory_bytes is None else format_bytes(figures.peak_memory_bytes),
+        escape(short_title(cell)),
+        short_batch(cell),
+        str(cell.world_size),
+        *(quantity.of(summary).text for quantity in figures),
+        _styled(efficiency_value(summary, interval=False)),
         *([_utilization(summary)] if with_mfu else []),
-        f"[{style}]{summary.state.value}[/{style}]{mark}",
+        _styled(state) + "[yellow]*[/yellow]" * bool(summary.flags),
     ]
 
 
@@ -123,13 +147,6 @@ def _utilization(summary: TrainingSummary) -> str:
     return "–" if mfu is None else format_percent(mfu)
 
 
-def _efficiency(summary: TrainingSummary) -> str:
-    """– without a baseline; ``*`` where the value is based on a flagged cell."""
-    efficiency = summary.efficiency
-    if efficiency is None:
-        return "–"
-    if efficiency.baseline_world_size == summary.cell.world_size:
-        return "baseline"
-    style = _GRADE_STYLE[efficiency.grade]
-    mark = "*" if efficiency.flags else ""
-    return f"[{style}]{format_percent(efficiency.value)}{mark}[/{style}]"
+def _styled(value: TableValue) -> str:
+    style = _STYLE[value.tone]
+    return f"[{style}]{escape(value.text)}[/{style}]" if style else escape(value.text)

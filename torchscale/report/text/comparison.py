@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from torchscale.analysis.comparison.compare import CellComparison, Outcome, Overall, Pair, Score, Verdict
+from torchscale.analysis.comparison.compare import LEVEL
+from torchscale.analysis.comparison.pair import (
+    CellComparison,
+    Change,
+    EfficiencyScore,
+    Outcome,
+    Overall,
+    Pair,
+    Score,
+    Verdict,
+)
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import cell_label, format_days, listed, plural
+from torchscale.report.text.labels import batch_label, format_days, listed, panel_title, plural
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultCell, ResultSet
@@ -17,6 +28,7 @@ from torchscale.util.units import (
     format_bytes,
     format_change,
     format_flops,
+    format_percent,
     format_rate,
     format_seconds,
 )
@@ -25,7 +37,7 @@ _MAX_NAMED = 3
 """Cells named in a sentence; the rest is counted."""
 METRIC_LABELS = {
     Metric.THROUGHPUT: "samples/s",
-    Metric.STEP_P95: "step p95",
+    Metric.STEP_P95: "step p95, per launch",
     Metric.MEMORY: "peak memory",
     Metric.ENERGY: "samples/joule",
     Metric.COST: "samples/$",
@@ -40,6 +52,27 @@ _UNITS = {
     Metric.COPY: format_byte_rate,
     Metric.COMPUTE: format_flops,
 }
+
+
+_DIGITS_OF_P = 3
+
+
+def measured_at(sides: Sequence[ResultSet]) -> list[str]:
+    """When each side was measured: days; to the minute where two sides have the same days."""
+    days = [measured_days(side) for side in sides]
+    return (
+        days if len(set(days)) == len(days) else [_minutes(side) or day for side, day in zip(sides, days, strict=True)]
+    )
+
+
+def _minutes(side: ResultSet) -> str:
+    """``2026-11-20 10:01 to 10:25 UTC``; empty where unknown."""
+    times = sorted(launch.started_at for cell in side.cells for launch in cell.launches if launch.started_at)
+    if not times:
+        return ""
+    first, last = (shortened(time[:16].replace("T", " ")) for time in (times[0], times[-1]))
+    end = last[11:] if last[:10] == first[:10] else last
+    return f"{first} UTC" if last == first else f"{first} to {end} UTC"
 
 
 def measured_days(side: ResultSet) -> str:
@@ -71,12 +104,48 @@ def format_interval(ratio: LogRatio) -> str:
     return f"{low.removesuffix(' %') if high.endswith('%') else low} to {high}"
 
 
+def format_p(p: float) -> str:
+    """``0.012``; with as many digits as it takes to be on the side of the level that it is on, such as ``0.0497``."""
+    smallest = 10**-_DIGITS_OF_P
+    if p < smallest:
+        return f"< {smallest:g}"
+    digits = _DIGITS_OF_P
+    while (float(f"{p:.{digits}f}") < LEVEL) != (p < LEVEL):
+        digits += 1
+    return f"{p:.{digits}f}"
+
+
+def format_verdict(one: Change | Overall) -> str:
+    """``better``, or ``unclear (contended)`` where conditions forbid a verdict."""
+    reasons = f" ({', '.join(one.conditions)})" if one.conditions and one.verdict is Verdict.UNCLEAR else ""
+    return one.verdict.value + reasons
+
+
 def result_label(cell: ResultCell) -> str:
     """Everything that distinguishes a cell from the others, in one line."""
+    return shortened(", ".join(_label_parts(cell)))
+
+
+def comparison_label(cell: CellComparison) -> str:
+    """:func:`result_label`, with ``2 devices | 4 devices`` where the sides differ."""
+    if cell.before is None or cell.after is None:
+        return result_label(cell.cell)
+    sides = [_label_parts(side) for side in (cell.before, cell.after)]
+    if len(sides[0]) != len(sides[1]):
+        return shortened(" | ".join(", ".join(parts) for parts in sides))
+    return shortened(", ".join(both_values(ours, theirs) for ours, theirs in zip(*sides, strict=True)))
+
+
+def both_values(before: str, after: str) -> str:
+    """``8``, or ``8 | 4`` where they differ."""
+    return before if before == after else f"{before} | {after}"
+
+
+def _label_parts(cell: ResultCell) -> list[str]:
     trained = as_kind(cell.cell, TrainingCell)
     if trained is not None:
-        return cell_label(trained)
-    return shortened(", ".join([cell.cell.title, *cell.cell.settings, f"n={cell.cell.world_size}"]))
+        return [panel_title(trained), batch_label(trained), plural(trained.world_size, "device")]
+    return [cell.cell.title, *cell.cell.settings, f"n={cell.cell.world_size}"]
 
 
 def format_outcome(cell: CellComparison, names: tuple[str, str]) -> str:
@@ -100,51 +169,154 @@ def format_state(cell: ResultCell) -> str:
 
 def format_overall(overall: Overall) -> str:
     """``samples/s +1.3 % over 4 cells (95 % interval -0.4 to +2.9 %): unclear``."""
+    return f"{_overall_change(overall)}: {format_verdict(overall)}"
+
+
+def _overall_change(overall: Overall) -> str:
     interval = "" if overall.ratio.interval is None else f" (95 % interval {format_interval(overall.ratio)})"
     change = f"{METRIC_LABELS[overall.metric]} {format_ratio_change(overall.ratio)}"
-    return f"{change} over {plural(overall.cells, 'cell')}{interval}: {overall.verdict.value}"
+    return f"{change} over {plural(overall.cells, 'cell')}{interval}"
 
 
 def format_score(score: Score) -> str:
-    """``98.7 = 100 × 1.013 (speed) × 38 of 39 cells``."""
-    return f"{score.value:.1f} = 100 × {score.ratio:.3f} (speed) × {score.measured} of {plural(score.of, 'cell')}"
+    """``98.7 = 100 × 1.013 (speed) × 38 of 39 cells``; without a verdict on the speed there is none."""
+    terms = f"{score.value:.1f} = 100 × {score.ratio:.3f} (speed) × {score.measured} of {plural(score.of, 'cell')}"
+    return terms if score.certain else f"not certain, because the change of speed is undecided ({terms})"
+
+
+def format_scores(pair: Pair) -> list[str]:
+    """A line for each score that there is."""
+    lines = [] if pair.score is None else [f"Score: {format_score(pair.score)}."]
+    return [*lines, *([] if pair.efficiency is None else [f"Efficiency score: {_format_efficiency(pair.efficiency)}."])]
+
+
+def _format_efficiency(score: EfficiencyScore) -> str:
+    """``98.7 (95 % interval 96.1 to 101.4) = 100 × scaling efficiency against the reference's, mean of 2 cells``."""
+    interval = score.ratio.interval
+    ends = "unknown" if interval is None else f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
+    of = f"geometric mean of {plural(score.cells, 'cell')}"
+    return f"{score.value:.1f} (95 % interval {ends}) = 100 × scaling efficiency against the reference's, {of}"
 
 
 def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
-    """The result of a pair in sentences: the overall change, which cells changed, which failed, which are undecided."""
+    """The result of a pair in sentences: the overall change, which cells changed, which failed or were not measured,
+    which are undecided."""
     name, reference = shortened(pair.other.name), shortened(pair.reference.name)
-    headline = [overall for overall in pair.overall if _headline(overall, metrics)] or list(pair.overall[:1])
-    if not headline:
-        return [f"{name} against {reference}: no cell was measured on both sides."]
-    sentences = [f"{name} against {reference}: {'; '.join(format_overall(overall) for overall in headline)}."]
+    overall = pair.overall_by(metrics)
+    sentences = [format_headline(pair, metrics)]
+    sentences += [f"{'; '.join(format_overall(one) for one in overall[1:])}."] if overall[1:] else []
     decided = pair.decided_by(metrics)
     for verdict in (Verdict.WORSE, Verdict.BETTER):
-        changed = [(cell, change) for cell, change in decided if change.verdict is verdict]
-        if changed:
-            named = [
-                f"{result_label(cell.cell)} ({format_ratio_change(change.ratio)})"
-                for cell, change in changed[:_MAX_NAMED]
-            ]
-            more = [f"{len(changed) - _MAX_NAMED} more"] if len(changed) > _MAX_NAMED else []
-            sentences.append(f"{verdict.value.capitalize()}: {listed([*named, *more])}.")
-    lost = [cell for cell in pair.cells if cell.outcome is Outcome.LOST]
-    if lost:
-        named = [f"{result_label(cell.cell)} ({cell.after.state.value})" for cell in lost[:_MAX_NAMED] if cell.after]
-        more = [f"{len(lost) - _MAX_NAMED} more"] if len(lost) > _MAX_NAMED else []
-        sentences.append(f"Measured in {reference} and failed in {name}: {listed([*named, *more])}.")
-    counts = {verdict: sum(change.verdict is verdict for _, change in decided) for verdict in Verdict}
-    few = counts[Verdict.NOT_DECIDABLE]
+        labels = [
+            f"{comparison_label(cell)} ({format_ratio_change(change.ratio)})"
+            for cell, change in decided
+            if change.verdict is verdict
+        ]
+        sentences += [f"{verdict.value.capitalize()}: {_some(labels)}."] if labels else []
+    lost = [
+        f"{result_label(cell.cell)} ({cell.after.state.value})"
+        for cell in pair.cells
+        if cell.outcome is Outcome.LOST and cell.after is not None
+    ]
+    sentences += [f"Measured in {reference} and failed in {name}: {_some(lost)}."] if lost else []
+    missing = [f"{result_label(cell.cell)} ({_why_missing(cell)})" for cell in pair.missing(metrics)]
+    sentences += [f"{name} measured less than {reference}: {_some(missing)}."] if missing else []
+    return [*sentences, *_undecided_sentences([change for _, change in decided])]
+
+
+def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
+    """The result in one sentence, with the interval in it."""
+    of_all = pair.overall_by(metrics)
+    if not of_all:
+        return f"{format_nothing_compared(pair, metrics)}."
+    overall = of_all[0]
+    name, reference = shortened(pair.other.name), shortened(pair.reference.name)
+    change, speed = _overall_change(overall), overall.metric is Metric.THROUGHPUT
+    if overall.conditions and overall.verdict is Verdict.UNCLEAR:
+        flags = " or ".join(overall.conditions)
+        return (
+            f"Unclear, because launches of one side were {flags} and those of the other not, or fewer: {name} against "
+            f"{reference}: {change}."
+        )
+    match overall.verdict:
+        case Verdict.BETTER:
+            return f"{name} is {'faster' if speed else 'better'} than {reference}: {change}."
+        case Verdict.WORSE:
+            return f"{name} is {'slower' if speed else 'worse'} than {reference}: {change}."
+        case Verdict.SAME:
+            return f"{name} and {reference} are equal within {format_percent(pair.threshold, 1)}: {change}."
+        case Verdict.UNCLEAR:
+            return f"Unclear whether {name} differs from {reference}: {change}."
+    return f"Not decidable whether {name} differs from {reference}: {change}."
+
+
+def format_nothing_compared(pair: Pair, metrics: Sequence[Metric]) -> str:
+    """Why no change decides: ``nothing to compare: a holds 4 collectives cells, b 2 training cells``."""
+    sides = (pair.reference, pair.other)
+    if any(cell.outcome is Outcome.COMPARED for cell in pair.cells):
+        wanted = " or ".join(METRIC_LABELS[metric] for metric in metrics) or "speed"
+        return (
+            f"{shortened(pair.other.name)} against {shortened(pair.reference.name)}: no cell has {wanted} on both sides"
+        )
+    held = ", ".join(f"{shortened(side.name)} holds {format_held(side)}" for side in sides)
+    matched = any(cell.outcome is not Outcome.UNMATCHED for cell in pair.cells)
+    return f"No cell was measured on both sides: {held}" if matched else f"No cell of one side is in the other: {held}"
+
+
+def format_held(side: ResultSet) -> str:
+    """``4 training cells and 1 hardware cell, 3 measured``."""
+    kinds = Counter(cell.cell.kind for cell in side.cells)
+    listed_kinds = listed([plural(count, f"{kind} cell") for kind, count in kinds.items()]) or "no cell"
+    return f"{listed_kinds}, {sum(bool(cell.launches) for cell in side.cells)} measured"
+
+
+def _why_missing(cell: CellComparison) -> str:
+    if cell.after is None:
+        return "not there"
+    if cell.measured_less and cell.after.launches:
+        return cell.after.reason or plural(len(cell.after.launches), "launch")
+    if cell.measured_less:
+        return format_state(cell.after)
+    return f"no {listed([metric_label(key.metric, key.detail) for key in cell.absent])}"
+
+
+def _some(labels: Sequence[str]) -> str:
+    more = [f"{len(labels) - _MAX_NAMED} more"] if len(labels) > _MAX_NAMED else []
+    return listed([*labels[:_MAX_NAMED], *more])
+
+
+def _undecided_sentences(changes: Sequence[Change]) -> list[str]:
+    """Of how many changes there is no verdict, and why."""
+    of = f"of {plural(len(changes), 'change')}"
+    few = sum(change.verdict is Verdict.NOT_DECIDABLE for change in changes)
+    withheld = [change for change in changes if change.verdict is Verdict.UNCLEAR and change.conditions]
+    unclear = sum(change.verdict is Verdict.UNCLEAR for change in changes) - len(withheld)
+    sentences = []
     if few:
+        sentences.append(f"{few} {of} not decidable: fewer than three launches on a side; set benchmark.repeats: 5.")
+    if withheld:
+        flags = " or ".join(dict.fromkeys(flag for change in withheld for flag in change.conditions))
         sentences.append(
-            f"{few} of {plural(len(decided), 'change')} not decidable: fewer than three launches on a side; set "
-            "benchmark.repeats: 5."
+            f"{len(withheld)} {of} unclear because only one side was {flags}, or much more than the other: measure "
+            "again on a quiet machine, or pass --accept-flags."
         )
-    if counts[Verdict.UNCLEAR]:
-        sentences.append(
-            f"{counts[Verdict.UNCLEAR]} of {plural(len(decided), 'change')} unclear: a change could be hidden by noise."
-        )
+    if unclear:
+        sentences.append(f"{unclear} {of} unclear: a change could be hidden by noise.")
     return sentences
 
 
-def _headline(overall: Overall, metrics: Sequence[Metric]) -> bool:
-    return overall.metric in metrics if metrics else overall.metric is Metric.THROUGHPUT
+def format_session_noise(changes: Sequence[Change]) -> str:
+    """What the intervals say of the noise between sessions."""
+    spreads = [change.session_spread for change in changes if change.session_spread is not None]
+    uncovered = sum(not change.covers_sessions for change in changes)
+    if not uncovered:
+        text = "Intervals cover the noise between launches and between sessions"
+    else:
+        some = "" if uncovered == len(changes) else f" for {uncovered} of {plural(len(changes), 'change')}"
+        text = (
+            "Intervals cover the noise between launches; the noise between sessions (time of day, temperature, other "
+            f"jobs) is unknown{some}: a side was measured in one session"
+        )
+    if any(spreads):
+        text += f". Where it is estimated, levels of sessions spread by up to {format_percent(max(spreads))}"
+    return f"{text}."

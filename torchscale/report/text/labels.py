@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.catalog.models import model_title
 from torchscale.config.strategy import strategy_label
 from torchscale.report.document import Column, TableValue, shortened
 from torchscale.schema.cells.training import TrainingCell
@@ -32,11 +31,25 @@ def device_noun(summary: RunSummary, count: int = 2) -> str:
     return ("GPU" if on_cuda(summary) else "CPU rank") + "s" * (count != 1)
 
 
-def format_run_days(summary: RunSummary) -> str:
-    """``2026-11-20``, or ``2026-11-20 to 2026-11-22``: when its launches were measured."""
-    return format_days(launch.started_at for cell in summary.in_plan_order for launch in cell.facts.launches) or (
-        shortened(summary.experiment.created_at[:10])
-    )
+def run_period(summary: RunSummary) -> tuple[str, str]:
+    """When its first launch began and its last ended, as ISO 8601 in UTC; both when the folder was made without any."""
+    facts = [cell.facts for cell in summary.in_plan_order if cell.facts.started_at]
+    if not facts:
+        return summary.experiment.created_at, summary.experiment.created_at
+    return min(one.started_at for one in facts), max(one.ended_at for one in facts)
+
+
+def format_period(start: str, end: str) -> str:
+    """``2026-11-20 14:02 to 15:31 UTC``; the day is repeated where it is another."""
+    first, last = format_minute(start), format_minute(end)
+    if first == last:
+        return f"{first} UTC"
+    return f"{first} to {last.removeprefix(f'{first[:10]} ')} UTC"
+
+
+def format_minute(time: str) -> str:
+    """``2026-11-20 14:02`` of a time in ISO 8601."""
+    return shortened(time[:16].replace("T", " "))
 
 
 def format_days(times: Iterable[str]) -> str:
@@ -56,7 +69,7 @@ def device_names(summary: RunSummary) -> str:
 
 def panel_title(cell: TrainingCell) -> str:
     """Model and settings: the title of a panel of charts."""
-    return f"{shortened(model_title(cell.model))}, {cell.setting}"
+    return f"{shortened(cell.title)}, {cell.setting}"
 
 
 def batch_label(cell: TrainingCell) -> str:
@@ -68,7 +81,7 @@ def short_title(cell: TrainingCell) -> str:
     """The model and the settings that are not at their defaults, for tables with columns for batch and count."""
     label = strategy_label(cell.strategy)
     settings = [*([cell.precision] if cell.precision != "fp32" else []), *([label] if label != "ddp" else [])]
-    return shortened(" ".join([model_title(cell.model), *settings, *cell.settings]))
+    return shortened(" ".join([cell.title, *settings, *cell.settings]))
 
 
 def short_batch(cell: TrainingCell) -> str:
@@ -78,7 +91,12 @@ def short_batch(cell: TrainingCell) -> str:
 
 def identity_columns(summary: RunSummary) -> tuple[Column, ...]:
     """The columns of :func:`identity_values`."""
-    return Column("model"), Column("setting"), Column("batch", True), Column(device_noun(summary), True)
+    return (
+        Column("model"),
+        Column("setting", optional=True),
+        Column("batch", True),
+        Column(device_noun(summary), True, aliases=("ranks", "devices", "gpus", "cpus", "count", "n", "world_size")),
+    )
 
 
 def identity_values(cell: TrainingCell) -> tuple[TableValue, ...]:
@@ -105,14 +123,22 @@ def chart_name(kind: str, title: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 cell``, ``2 cells``, ``2 launches``."""
-    ending = "" if count == 1 else "es" if noun.endswith(("ch", "s")) else "s"
+    """``1 cell``, ``2 cells``, ``2 launches``, ``2 series``."""
+    ending = "" if count == 1 or noun.endswith("series") else "es" if noun.endswith(("ch", "s")) else "s"
     return f"{count:,} {noun}{ending}"
 
 
 def format_half_width(share: float) -> str:
     """``1.2 %``; ``> 100 %`` for all half widths larger than the value itself."""
     return format_percent(share) if share <= 1 else "> 100 %"
+
+
+def format_range(values: Sequence[float], format_value: Callable[[float], str], before: str = "") -> str:
+    """``median 12.0 ms to 45.1 ms``; one value where the ends look alike, nothing without any."""
+    if not values:
+        return ""
+    low, high = format_value(min(values)), format_value(max(values))
+    return before + (low if low == high else f"{low} to {high}")
 
 
 def listed(items: Sequence[str]) -> str:

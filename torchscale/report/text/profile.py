@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchscale.analysis.training.flags import Flag
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown, WindowKind
-from torchscale.schema.profiles.finding import Abstention, Finding
+from torchscale.schema.profiles.finding import Abstention, Confidence, Finding
 from torchscale.util.units import format_percent
 
 RANK_HEADINGS = (
@@ -20,6 +21,8 @@ RANK_HEADINGS = (
     "blame share",
 )
 """The rank, and what :func:`rank_shares` gives."""
+_DOUBTS = (Flag.CONTENDED, Flag.OVERSUBSCRIBED, Flag.THROTTLED)
+"""Conditions that slow ranks down from outside: a rank that waits or lags may do so for them alone."""
 
 
 def stall_line(analysis: ProfileAnalysis) -> str:
@@ -34,10 +37,16 @@ def stall_line(analysis: ProfileAnalysis) -> str:
     return f"Sync stall time: {analysis.sync_stall_percent:.1f} % of {over} ({scope})"
 
 
-def finding_text(finding: Finding) -> str:
-    """``Straggler: rank 0 … (costs 14.0 % of the step, high confidence)``."""
-    cost = f"costs {format_percent(finding.cost_percent / 100)} of the step, " if finding.cost_percent else ""
-    return f"{finding.kind.label}: {finding.summary} ({cost}{finding.confidence.value} confidence)"
+def finding_text(finding: Finding, flags: Sequence[Flag] = ()) -> str:
+    """``Straggler: rank 0 … (costs 14.0 % of the step; confidence: high)``; ``flags`` are the cell's."""
+    cost = f"costs {format_percent(finding.cost_percent / 100)} of the step; " if finding.cost_percent else ""
+    return f"{finding.kind.label}: {finding.summary} ({cost}confidence: {confidence_text(finding, flags)})"
+
+
+def confidence_text(finding: Finding, flags: Sequence[Flag]) -> str:
+    """``high``; ``low (contended)`` where the conditions could make what was found."""
+    doubts = [flag.value for flag in flags if flag in _DOUBTS]
+    return f"{Confidence.LOW.value} ({', '.join(doubts)})" if doubts else finding.confidence.value
 
 
 def not_judged(abstentions: Sequence[Abstention]) -> str:

@@ -35,6 +35,17 @@
       if (typing) filter.focus({ preventScroll: true });
     }
   };
+  // So do the parts that were unfolded.
+  const OPEN = "torchscale-open";
+  const folds = [...document.querySelectorAll("details.fold")];
+  const anchor = (fold) => fold.querySelector("h3").id;
+  const keepOpen = () => {
+    sessionStorage.setItem(OPEN, JSON.stringify(folds.filter((fold) => fold.open).map(anchor)));
+  };
+  const restoreOpen = () => {
+    const open = JSON.parse(sessionStorage.getItem(OPEN) ?? "[]");
+    folds.filter((fold) => open.includes(anchor(fold))).forEach((fold) => { fold.open = true; });
+  };
   const ask = async () => {
     try {
       const state = await (await fetch("/state", { cache: "no-store" })).json();
@@ -42,13 +53,17 @@
         location.reload();
         return;
       }
-      banner.textContent = state.running ? `Live. Running: ${state.running}` : "Live. Nothing is running.";
+      banner.textContent = state.running ? `Live: ${state.running}` : "Live. Nothing is being measured.";
     } catch {
       banner.textContent = "Not live: the server does not answer.";
     }
     setTimeout(ask, 2000);
   };
+  restoreOpen();
   restore();
-  addEventListener("pagehide", keep);
+  addEventListener("pagehide", () => {
+    keep();
+    keepOpen();
+  });
   ask();
 })();

@@ -1,14 +1,17 @@
 "use strict";
 (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
+  const coarse = matchMedia("(pointer: coarse)");
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const themed = (layout) => {
     const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--soft") };
     return {
       ...layout,
       title: undefined, // stands above the plot, where it can be wrapped and selected
-      margin: { ...layout.margin, t: 12 },
+      margin: { ...layout.margin, t: layout.margin.t - 32 },
       height: layout.height - 32,
+      dragmode: coarse.matches ? false : layout.dragmode, // a finger that scrolls the page must not zoom
+      legend: { ...layout.legend, bgcolor: layout.legend?.bgcolor && colour("--veil") },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 12 },
@@ -31,6 +34,7 @@
   };
   if (library) {
     // Text and tables are there first; then the library is run, and each chart drawn when it comes near the window.
+    // What is folded is not rendered, and so not near.
     const near = new IntersectionObserver((entries) => {
       for (const entry of entries) {
         if (entry.isIntersecting) {
@@ -44,12 +48,42 @@
       load();
       plots.forEach((plot) => near.observe(plot));
     }));
-    addEventListener("beforeprint", () => {
-      load();
-      plots.filter((plot) => plot.dataset.drawn === undefined).forEach(draw);
-    });
     dark.addEventListener("change", () => plots.filter((plot) => plot.dataset.drawn !== undefined).forEach(draw));
   }
+
+  const folds = [...document.querySelectorAll("details")];
+  const unfold = document.getElementById("unfold");
+  if (folds.length) {
+    const label = () => {
+      unfold.textContent = folds.every((fold) => fold.open) ? "Fold all" : "Unfold all";
+    };
+    unfold.hidden = false;
+    unfold.addEventListener("click", () => {
+      const open = !folds.every((fold) => fold.open);
+      folds.forEach((fold) => { fold.open = open; });
+    });
+    folds.forEach((fold) => fold.addEventListener("toggle", label));
+  }
+  const follow = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const fold = target?.closest("details");
+    if (!fold) return;
+    fold.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", follow);
+  follow();
+  // Paper holds everything; afterwards the page is as it was.
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = folds.filter((fold) => !fold.open);
+    opened.forEach((fold) => { fold.open = true; });
+    if (library) {
+      load();
+      plots.filter((plot) => plot.dataset.drawn === undefined).forEach(draw);
+    }
+  });
+  addEventListener("afterprint", () => opened.forEach((fold) => { fold.open = false; }));
 
   const TONES = ["plain", "good", "caution", "bad", "dim"];
   const PAGE = 100;
@@ -90,16 +124,25 @@
     const [m, n] = [Number(x), Number(y)];
     return Number.isNaN(m) || Number.isNaN(n) ? x.localeCompare(y) : m - n;
   };
-  const matcher = (table, word) => {
+  // A column by its title or another name for it ("ranks" for "CPU ranks"), or by how either begins.
+  const columnOf = (names, key) => {
+    const exact = names.findIndex((all) => all.includes(key));
+    return exact >= 0 ? exact : names.findIndex((all) => all.some((name) => name.startsWith(key)));
+  };
+  const namesOf = (heading) =>
+    [heading.textContent.toLowerCase().replace(/\s/g, ""), ...(heading.dataset.aliases ?? "").split(" ")].filter(Boolean);
+  const matcher = (headings, names, word) => {
     // "state:oom" asks one column: numbers must be equal, texts contain the word.
     const cut = word.indexOf(":");
-    const headings = [...table.tHead.rows[0].cells];
-    const title = (heading) => heading.textContent.toLowerCase().replace(/\s/g, "");
-    const column = cut > 0 ? headings.findIndex((heading) => title(heading).startsWith(word.slice(0, cut))) : -1;
+    const column = cut > 0 ? columnOf(names, word.slice(0, cut)) : -1;
     if (column < 0) return (row) => (row.text ??= row.cells.join(" ").toLowerCase()).includes(word);
     const wanted = word.slice(cut + 1);
-    if (headings[column].classList.contains("number")) return (row) => row.cells[column] === wanted;
-    return (row) => row.cells[column].toLowerCase().includes(wanted);
+    const text = (row) => row.cells[column].toLowerCase().replace(/\u00a0/g, " ");
+    if (!headings[column].classList.contains("number")) return (row) => text(row).includes(wanted);
+    return (row) => {
+      const number = text(row).replace(/,/g, "");
+      return number === wanted || number.startsWith(wanted + " ");
+    };
   };
 
   for (const table of document.querySelectorAll("table.searchable")) {
@@ -113,12 +156,23 @@
     let order = { column: -1, down: false };
     let found = [];
     let first = 0;
+    const names = headings.map(namesOf);
+    // "CPU ranks:2" is one question: titles are joined before the words are taken apart.
+    const words = () => headings
+      .map((heading) => heading.textContent.toLowerCase())
+      .filter((title) => title.includes(" "))
+      .reduce((text, title) => text.replaceAll(`${title}:`, `${title.replace(/\s/g, "")}:`), input.value.toLowerCase())
+      .split(/\s+/).filter(Boolean);
+    const unknown = () => words().find((word) => /^[^:]+:/.test(word) && columnOf(names, word.split(":")[0]) < 0);
     const rows = () => (all ??= data ? rowsOfData(table, data) : rowsOfPage(table));
     const show = () => {
       const size = data ? PAGE : Math.max(1, found.length);
       first = Math.max(0, Math.min(first, Math.floor(Math.max(0, found.length - 1) / size) * size));
       body.replaceChildren(...found.slice(first, first + size).map((row) => row.element()));
-      count.textContent = `${found.length} of ${rows().length} rows`;
+      const stray = found.length ? undefined : unknown();
+      count.textContent = `${found.length} of ${rows().length} rows` + (stray
+        ? `; no column "${stray.split(":")[0]}" (there are: ${headings.map((heading) => heading.textContent).join(", ")})`
+        : "");
       if (pager) {
         const last = Math.min(first + size, found.length);
         pager.querySelector(".place").textContent = found.length ? `rows ${first + 1} to ${last}` : "";
@@ -127,8 +181,8 @@
       }
     };
     const update = () => {
-      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean).map((word) => matcher(table, word));
-      found = rows().filter((row) => words.every((matches) => matches(row)));
+      const matchers = words().map((word) => matcher(headings, names, word));
+      found = rows().filter((row) => matchers.every((matches) => matches(row)));
       if (order.column >= 0) {
         const { column, down } = order;
         found.sort((a, b) => {

@@ -1,0 +1,88 @@
+"""What both chart renderers draw alike: ticks of the x axis, the place of the legend, the size."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from torchscale.report.document import Chart, ChartSeries, log_ticks
+from torchscale.util.units import format_bytes
+
+_FEW_POINTS = 3
+"""Up to this many points a line shows as much in half the area."""
+_MAX_BYTE_TICKS = 6
+"""Labels such as ``512 KiB`` that fit side by side."""
+_LEGEND_WIDTH = 0.45
+"""Of the plot: about what a legend covers."""
+_CORNERS = (("top", "left"), ("bottom", "right"), ("top", "right"), ("bottom", "left"))
+"""In order of preference where several are equally empty."""
+_MAX_PLACES = 40
+"""Lines with more points need no places between them to be seen by the count."""
+
+
+def is_small(chart: Chart) -> bool:
+    """Whether half the area shows it as well."""
+    return not chart.prominent and bool(chart.x_ticks) and all(len(series.x) <= _FEW_POINTS for series in chart.series)
+
+
+def x_ticks(chart: Chart) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """Places and texts of the ticks of the x axis; both empty where the renderer chooses."""
+    places = [x for series in chart.series for x in series.x]
+    if chart.byte_sizes:
+        ticks = byte_ticks(places)
+        return ticks, tuple(re.sub(r"\.0+ ", " ", format_bytes(tick)) for tick in ticks)
+    if chart.x_names:
+        return chart.x_ticks, chart.x_names
+    ticks = chart.x_ticks or (log_ticks(places) if chart.log_x else ())
+    return ticks, tuple(f"{tick:,.12g}" for tick in ticks)
+
+
+def byte_ticks(values: Iterable[float]) -> tuple[float, ...]:
+    """Tick positions of a logarithmic axis of bytes: powers of two at equal distances."""
+    positive = [value for value in values if value > 0]
+    if not positive:
+        return ()
+    low, high = math.floor(math.log2(min(positive))), math.ceil(math.log2(max(positive)))
+    step = max(1, math.ceil((high - low) / _MAX_BYTE_TICKS))
+    return tuple(2.0**power for power in range(low, high + 1, step))
+
+
+def legend_corner(chart: Chart) -> tuple[str, str]:
+    """``("top" or "bottom", "left" or "right")``: the corner whose box of legend entries has the most room."""
+    points = [place for series in chart.series for place in _along(series, chart)]
+    if not points:
+        return _CORNERS[0]
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    left, bottom = min(xs), min(0.0, *ys) if chart.y_from_zero and not chart.log_y else min(ys)
+    width, height = max(xs) - left or 1.0, max(ys) - bottom or 1.0
+    places = [((x - left) / width, (y - bottom) / height) for x, y in points]
+    return max(_CORNERS, key=lambda corner: _room(corner, places))
+
+
+def _room(corner: tuple[str, str], places: Sequence[tuple[float, float]]) -> float:
+    """How far from the corner, upwards or downwards, the nearest of what is beside it lies; shares of the height."""
+    row, column = corner
+    beside = [y for x, y in places if (x if column == "left" else 1 - x) <= _LEGEND_WIDTH]
+    return min((y if row == "bottom" else 1 - y for y in beside), default=1.0)
+
+
+def _along(series: ChartSeries, chart: Chart) -> list[tuple[float, float]]:
+    """Its points, and places on the lines between them, in the coordinates of the axes."""
+    points = [
+        (_scaled(x, log=chart.log_x or chart.byte_sizes), _scaled(y, log=chart.log_y))
+        for x, y in zip(series.x, series.y, strict=True)
+    ]
+    if len(points) > _MAX_PLACES:
+        return points
+    between = [
+        (x + (next_x - x) * part / 4, y + (next_y - y) * part / 4)
+        for (x, y), (next_x, next_y) in itertools.pairwise(points)
+        for part in range(1, 4)
+    ]
+    return [*points, *between]
+
+
+def _scaled(value: float, *, log: bool) -> float:
+    return math.log10(value) if log and value > 0 else value

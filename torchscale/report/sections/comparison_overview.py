@@ -1,0 +1,110 @@
+"""The first screen of a comparison of two sides: the answer, what it rests on, the chart that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.analysis.comparison.matching import Difference
+from torchscale.analysis.comparison.pair import Outcome, Pair, Verdict
+from torchscale.config.choices import Metric
+from torchscale.report.document import AnyChart, Headline, Overview, Status, Tone, shortened
+from torchscale.report.text.comparison import (
+    comparison_label,
+    format_headline,
+    format_ratio_change,
+    format_session_noise,
+    result_label,
+)
+from torchscale.report.text.labels import listed, plural
+
+_TONES = {Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD, Verdict.SAME: Tone.PLAIN}
+_MAX_NAMED = 2
+"""Cells in a row of the first screen."""
+
+
+def comparison_overview(
+    pair: Pair, metrics: Sequence[Metric], differences: Sequence[Difference], chart: AnyChart | None
+) -> Overview:
+    """Changed? Measured? Same conditions? Certain?"""
+    overall, regressions = pair.overall_by(metrics), len(pair.regressions(metrics))
+    tone = _TONES.get(overall[0].verdict, Tone.CAUTION) if overall else Tone.CAUTION
+    text = format_headline(pair, metrics)
+    if regressions and tone is not Tone.BAD:
+        text, tone = f"{plural(regressions, 'cell')} worse or lost. {text}", Tone.BAD
+    rows = (_changed(pair, metrics), _measured(pair, metrics), _conditions(pair, metrics, differences))
+    certain = [_certain(pair, metrics)] if overall else []
+    return Overview(Headline(text, tone), (*rows, *certain), chart)
+
+
+def _changed(pair: Pair, metrics: Sequence[Metric]) -> Status:
+    decided = pair.decided_by(metrics)
+    named = {
+        verdict: [
+            f"{comparison_label(cell)} ({format_ratio_change(change.ratio)})"
+            for cell, change in decided
+            if change.verdict is verdict
+        ]
+        for verdict in (Verdict.WORSE, Verdict.BETTER)
+    }
+    same = sum(change.verdict is Verdict.SAME for _, change in decided)
+    worse, better = named[Verdict.WORSE], named[Verdict.BETTER]
+    texts = [_some(worse)] if worse else []
+    texts += [f"better: {_some(better)}" if worse else _some(better)] if better else []
+    texts += [f"{same} of {plural(len(decided), 'change')} within the threshold"] if same else []
+    if worse:
+        answer, tone = f"{len(worse):,} worse", Tone.BAD
+    elif better:
+        answer, tone = f"{len(better):,} better", Tone.GOOD
+    else:
+        answer, tone = ("no", Tone.GOOD) if same == len(decided) > 0 else ("not decided", Tone.CAUTION)
+    return Status(
+        "Cells changed?", answer, shortened("; ".join(texts) or "no cell shows a change by itself"), tone, "cells"
+    )
+
+
+def _measured(pair: Pair, metrics: Sequence[Metric]) -> Status:
+    lost = [result_label(cell.cell) for cell in pair.cells if cell.outcome is Outcome.LOST]
+    missing = [result_label(cell.cell) for cell in pair.missing(metrics)]
+    compared = sum(cell.outcome is Outcome.COMPARED for cell in pair.cells)
+    texts = [f"{plural(compared, 'cell')} compared"]
+    texts += [f"failed on this side: {_some(lost)}"] if lost else []
+    texts += [f"not measured here, or less: {_some(missing)}"] if missing else []
+    if lost:
+        answer, tone = f"{len(lost):,} lost", Tone.BAD
+    elif missing or not compared:
+        answer, tone = "less than the reference", Tone.BAD
+    else:
+        answer, tone = "as much as the reference", Tone.GOOD
+    return Status("Measured?", answer, shortened("; ".join(texts)), tone, "cells")
+
+
+def _conditions(pair: Pair, metrics: Sequence[Metric], differences: Sequence[Difference]) -> Status:
+    decided = pair.decided_by(metrics)
+    unequal = [change for _, change in decided if change.conditions]
+    flags = sorted({flag for cell, _ in decided for flag in cell.flags})
+    texts = [f"{plural(len(differences), 'difference')} in cells, machine, software or settings"] if differences else []
+    if unequal:
+        conditions = " or ".join(dict.fromkeys(flag for change in unequal for flag in change.conditions))
+        texts.insert(0, f"{plural(len(unequal), 'change')} without a verdict, because one side was {conditions}")
+    texts += [f"warnings of launches: {', '.join(flags)}"] if flags else []
+    answer, tone = ("differ", Tone.CAUTION) if unequal else ("listed", Tone.PLAIN) if texts else ("yes", Tone.GOOD)
+    text = "; ".join(texts) or "machines, software and settings are the same"
+    return Status("Same conditions?", answer, shortened(text), tone, "differences")
+
+
+def _certain(pair: Pair, metrics: Sequence[Metric]) -> Status:
+    changes = [change for _, change in pair.decided_by(metrics)]
+    undecided = sum(not change.verdict.decided for change in changes)
+    launches = sorted({min(change.launches) for change in changes})
+    texts = [f"{listed([str(count) for count in launches])} launches on a side"]
+    texts += [f"{undecided} of {plural(len(changes), 'change')} undecided"] if undecided else []
+    noise = format_session_noise(changes)
+    answer, tone = ("in part", Tone.CAUTION) if undecided else ("yes", Tone.GOOD)
+    if undecided == len(changes):
+        answer = "no"
+    return Status("Certain?", answer, shortened(f"{'; '.join(texts)}. {noise}".removesuffix(".")), tone, "method")
+
+
+def _some(labels: Sequence[str]) -> str:
+    more = [f"{len(labels) - _MAX_NAMED:,} more"] if len(labels) > _MAX_NAMED else []
+    return listed([*labels[:_MAX_NAMED], *more])

@@ -45,7 +45,8 @@ def test_version_and_help(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["validate", "benchmark", "report", "report serve", "compare", "baseline save", "init", "list"]
+    "command",
+    ["validate", "benchmark", "report", "report serve", "runs", "compare", "baseline save", "init", "list", "docs"],
 )
 def test_every_command_has_help_with_an_example(tmp_path: Path, command: str) -> None:
     done = torchscale(tmp_path, *command.split(), "--help")
@@ -67,12 +68,63 @@ def test_a_plan_without_a_run(tmp_path: Path) -> None:
     assert plan["device"] == "cpu"
 
 
+def test_a_plan_for_a_machine_that_is_not_here(tmp_path: Path) -> None:
+    said = torchscale(tmp_path, "init", "-o", "h100.yaml", "--hardware", "8xh100").stderr
+    line = "benchmark h100.yaml --dry-run --hardware 8xh100"
+    assert f"Next: torchscale {line}" in said
+    done = torchscale(tmp_path, *line.split(), "--no-predict", "--gpus", "8,16")
+    assert done.returncode == 0, done.stderr
+    assert "18 cells: 9 to run (9 launches), 9 skipped. On 8 × NVIDIA H100 80GB HBM3" in done.stdout
+    assert "planned for 8xh100, not this machine" in done.stdout
+    assert "needs 16 devices; this machine has 8 GPUs" in done.stdout
+    v100 = torchscale(tmp_path, "benchmark", "h100.yaml", "--dry-run", "--hardware", "8xv100", "--no-predict")
+    assert "bf16 needs compute capability 8.0; Tesla V100-SXM2 has 7.0" in v100.stdout
+    unknown = torchscale(tmp_path, "benchmark", "h100.yaml", "--dry-run", "--hardware", "8xh10")
+    assert (unknown.returncode, "did you mean '8xh100'?" in unknown.stderr) == (2, True)
+
+
+def test_a_plan_knows_what_was_measured(tmp_path: Path, run_folder: Path) -> None:
+    config = "models: tiny-resnet\nbatch_sizes: [8]\ngpu_counts: [1, 2]\n"
+    (tmp_path / "config.yaml").write_text(config)
+    line = ("benchmark", "config.yaml", "--dry-run", "--hardware", "cpu", "--no-predict", "-o", str(run_folder))
+    assert "2 cells: 2 done, none to run (2 launches: 2 done, 0 left), 0 skipped." in torchscale(tmp_path, *line).stdout
+    again = torchscale(tmp_path, *line, "--rerun", "all", "--json")
+    assert [(cell["launches_done"], cell["launches_left"]) for cell in json.loads(again.stdout)["cells"]] == [
+        (0, 1)
+    ] * 2
+    thrice = torchscale(tmp_path, *line, "--benchmark.repeats=3").stdout
+    assert "2 cells: 2 to run (6 launches: 2 done, 4 left), 0 skipped." in thrice
+
+
+def test_a_config_is_written_as_json_where_its_name_says_so(tmp_path: Path) -> None:
+    assert torchscale(tmp_path, "init", "config.json", "--hardware", "4xa100").returncode == 0
+    assert load_experiment(tmp_path / "config.json").gpu_counts == (1, 2, 4)
+    two = torchscale(tmp_path, "init", "a.yaml", "-o", "b.yaml")
+    assert (two.returncode, "two files" in two.stderr) == (2, True)
+
+
+def test_the_documentation_comes_with_the_program(tmp_path: Path) -> None:
+    pages = torchscale(tmp_path, "docs").stdout
+    assert {"cli", "configuration", "method"} <= {line.split()[0] for line in pages.splitlines()}
+    page = torchscale(tmp_path, "docs", "docs/cli.md").stdout
+    assert page == (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    missing = torchscale(tmp_path, "docs", "configurations")
+    assert (missing.returncode, "did you mean 'configuration'?" in missing.stderr) == (2, True)
+
+
+def test_the_suffix_of_a_file_is_its_format(tmp_path: Path, run_folder: Path) -> None:
+    assert torchscale(tmp_path, "report", str(run_folder), "-o", "out.pdf").returncode == 0
+    assert (tmp_path / "out.pdf").read_bytes().startswith(b"%PDF")
+    done = torchscale(tmp_path, "report", str(run_folder), "--format", "html", "--output", "other.pdf")
+    assert (done.returncode, (tmp_path / "other.pdf").exists()) == (2, False)
+
+
 @pytest.mark.slow
 def test_nothing_that_can_run_is_the_machines_fault(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     done = torchscale(tmp_path, "benchmark", "config.yaml", "--gpu_counts=[4096]")
     assert done.returncode == 3
-    assert "this machine can run none of the 6 cells; the first: needs 4096 devices" in done.stderr
+    assert "this machine can run none of 6 cells; the first: needs 4096 devices" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -83,12 +135,14 @@ def test_nothing_that_can_run_is_the_machines_fault(tmp_path: Path) -> None:
         (("benchmark", "a.yaml", "b.yaml"), "more than one config: a.yaml, b.yaml"),
         (("benchmark", "config.yaml", "--training.precision=bf61"), "did you mean 'bf16'?"),
         (("benchmark", "config.yaml", "--dry-rnu"), "did you mean '--dry-run'?"),
-        (("report",), "no --source, and there is no run in ./results"),
+        (("report",), "no run is named, and there is none in ./results"),
         (("report", "--source", "none"), "none is not a directory"),
         (("report", "--source", "."), "is not a results directory"),
         (("init", "--hardware", "8xh10"), "did you mean '8xh100'?"),
         (("init", "none/config.yaml"), "none is not a directory"),
         (("validate", "--timeout", "soon"), "'soon' is not a duration"),
+        (("validate", "--require", "cuda,tpu"), "--require tpu: expected one of cuda, nccl, nsys"),
+        (("report", "--format", "html,doc"), "--format doc: expected one of html, pdf, md"),
     ],
 )
 def test_wrong_input_is_told_in_a_line_and_exits_with_2(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
@@ -138,7 +192,7 @@ def test_list(tmp_path: Path) -> None:
 
 def test_reports_both_ways_in_every_format(tmp_path: Path, run_folder: Path) -> None:
     for arguments in (("report", "--source"), ("report", "generate", "--source")):
-        formats = [part for name in ("html", "pdf", "md", "csv", "json") for part in ("--format", name)]
+        formats = ["--format", "html,pdf", *(part for name in ("md", "csv", "json") for part in ("--format", name))]
         done = torchscale(tmp_path, *arguments, str(run_folder), *formats)
         assert done.returncode == 0, done.stderr
         for name in ("html", "pdf", "md", "csv", "json"):
@@ -152,7 +206,7 @@ def test_reports_both_ways_in_every_format(tmp_path: Path, run_folder: Path) -> 
 def test_a_report_to_standard_output_or_a_file(tmp_path: Path, run_folder: Path) -> None:
     source = ("report", "--source", str(run_folder))
     assert torchscale(tmp_path, *source, "-f", "md", "-o", "-").stdout.startswith("# Training scaling")
-    assert "2 of 2 planned training cells" in torchscale(tmp_path, *source, "-f", "terminal").stdout
+    assert "Measured? all: 2 of 2 cells" in torchscale(tmp_path, *source, "-f", "terminal").stdout
     assert torchscale(tmp_path, *source, "-f", "csv", "-o", "out.csv").returncode == 0
     assert (tmp_path / "out.csv").read_text().startswith("cell_id,")
     assert torchscale(tmp_path, *source, "-f", "pdf", "-o", "-").returncode == 2
@@ -200,7 +254,7 @@ def test_serving_tells_its_address_and_ends_with_ctrl_c(tmp_path: Path, run_fold
             address = re.search(r"http://127\.0\.0\.1:\d+/", said)
             assert address is not None, said
             with urllib.request.urlopen(address[0], timeout=60) as response:  # noqa: S310 - matched above
-                assert b"2 of 2 planned training cells were measured" in response.read()
+                assert b"<title>Training scaling: " in response.read()
             server.send_signal(signal.SIGINT)
             assert server.wait(30) == 130, "interrupted, like every command"
             assert server.stderr.read() == ""
@@ -211,13 +265,15 @@ def test_serving_tells_its_address_and_ends_with_ctrl_c(tmp_path: Path, run_fold
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--source", "nowhere"), "nowhere"),
+        (("--source", "no-run"), "no-run is not a results directory"),
         (("--cost", "0"), "expected a price above 0"),
         (("--port", "70000"), "less than or equal to 65535"),
         (("--host", "no.such.host.invalid", "--port", "0"), "cannot listen on no.such.host.invalid"),
     ],
 )
 def test_what_cannot_be_served_is_told(tmp_path: Path, run_folder: Path, arguments: tuple[str, ...], told: str) -> None:
+    (tmp_path / "no-run").mkdir()
+    (tmp_path / "no-run" / "notes.txt").touch()
     done = torchscale(tmp_path, "report", "serve", *arguments)
     assert done.returncode in (2, 3)
     assert told in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,19 +45,24 @@ def test_equal_results_pass_and_slower_ones_fail(tmp_path: Path) -> None:
     assert slow.returncode == 1
     assert "-9.1 %" in slow.stdout
     assert "worse" in slow.stdout
-    assert "Worse, or lost: 1." in slow.stderr
+    assert slow.stderr == "Failed: slow against before: 1 cell worse or lost; worse over all cells: samples/s.\n"
     assert torchscale(tmp_path, "compare", "before", "slow", "--fail-on", "never").returncode == 0
     assert torchscale(tmp_path, "compare", "before", "slow", "--threshold", "15%").returncode == 0
 
 
-def test_one_launch_is_a_warning_unless_it_is_asked_to_fail(tmp_path: Path) -> None:
+def test_one_launch_decides_nothing_and_fails_unless_that_is_allowed(tmp_path: Path) -> None:
     measured(tmp_path / "before")
     measured(tmp_path / "once", [1.5])
     done = torchscale(tmp_path, "compare", "before", "once")
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert "not decidable" in done.stdout
     assert "-33.3 %" in done.stdout
-    assert torchscale(tmp_path, "compare", "before", "once", "--fail-on", "undecided").returncode == 1
+    (reason,) = done.stderr.splitlines()
+    assert "1 cell not measured, or less than in the reference" in reason
+    assert "nothing could be decided (fewer than three launches on a side" in reason
+    allowed = torchscale(tmp_path, "compare", "before", "once", "--allow-missing", "--allow-undecided")
+    assert (allowed.returncode, allowed.stderr) == (0, "")
+    assert torchscale(tmp_path, "compare", "before", "once", "--fail-on", "never").returncode == 0
 
 
 def test_other_devices_are_refused_until_asked_for_and_then_named(tmp_path: Path) -> None:
@@ -69,6 +75,58 @@ def test_other_devices_are_refused_until_asked_for_and_then_named(tmp_path: Path
     forced = torchscale(tmp_path, "compare", "here", "there", "--force")
     assert forced.returncode == 0
     assert "device: Test Processor | Another Processor" in forced.stdout
+
+
+def test_a_killed_job_and_a_run_of_another_kind_do_not_pass(tmp_path: Path) -> None:
+    measured(tmp_path / "before")
+    measured(tmp_path / "killed", STEADY[:2], benchmark={"repeats": 3})
+    measured(tmp_path / "other", models="tiny-gpt2")
+    killed = torchscale(tmp_path, "compare", "before", "killed")
+    assert killed.returncode == 1
+    assert "1 cell not measured, or less than in the reference" in killed.stderr
+    assert "(2 of 3 launches)" in killed.stdout
+    other = torchscale(tmp_path, "compare", "before", "other")
+    assert other.returncode == 1
+    assert "before holds 1 training cell, 1 measured, other holds 1 training cell, 1 measured" in other.stdout
+
+
+def test_other_counts_are_compared_by_name_with_what_differs_on_top_and_the_cost(tmp_path: Path) -> None:
+    measured(tmp_path / "small", batch_sizes=[8])
+    measured(tmp_path / "large", batch_sizes=[16], device="Another Processor")
+    arguments = ("--match", "model,gpus", "--cost", "1", "4", "--fail-on", "never")
+    done = torchscale(tmp_path, "compare", "small", "large", *arguments)
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert first == "Differences:"
+    assert rest[0] == "  batch of cells: 8 | 16"
+    assert "samples/$" in rest
+    assert re.search(r"^tiny ResNet +8 \| 16 1 ", done.stdout, re.MULTILINE)
+    assert torchscale(tmp_path, "compare", "small", "large", "--match", "model,batch").returncode == 1, "no match"
+
+
+def test_a_directory_of_runs_is_compared_with_a_named_one(tmp_path: Path) -> None:
+    for name, factor in (("a", 1.0), ("b", 0.8)):
+        measured(tmp_path / "runs" / name, [second * factor for second in STEADY])
+    done = torchscale(tmp_path, "compare", "runs", "--reference", "b", "--fail-on", "never")
+    assert done.returncode == 0, done.stderr
+    assert "a is slower than b: samples/s -20.0 %" in done.stdout
+
+
+def test_an_older_baseline_without_flags_of_launches_is_read(tmp_path: Path) -> None:
+    measured(tmp_path / "a")
+    torchscale(tmp_path, "baseline", "save", "main", "--source", "a")
+    path = tmp_path / "baselines" / "main.json"
+    content = json.loads(path.read_text())
+    for launch in content["cells"][0]["launches"]:
+        del launch["flags"]
+    path.write_text(json.dumps(content))
+    assert torchscale(tmp_path, "compare", "main", "a").returncode == 0
+    content["cells"][0]["flags"] = ["contended"]
+    path.write_text(json.dumps(content))
+    done = torchscale(tmp_path, "compare", "main", "a")
+    assert done.returncode == 1
+    assert "unclear (contended)" in done.stdout
+    assert torchscale(tmp_path, "compare", "main", "a", "--accept-flags").returncode == 0
 
 
 def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
@@ -89,11 +147,15 @@ def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("a",), "1 source given"),
+        (("a",), "one run to compare (a); expected two or more runs, or a directory of runs"),
         (("a", "nowhere"), "no results directory, no file and no baseline"),
         (("a", "a", "--threshold", "banana"), "expected a share"),
         (("a", "a", "--cost", "-1"), "expected a price above 0"),
-        (("a", "a", "--cost", "1", "2", "3"), "3 prices for 2 sources"),
+        (("a", "a", "--cost", "1", "2", "3"), "3 prices for 2 sides"),
+        (("a", "a", "--match", "modle"), "--match modle: expected some of model, batch"),
+        (("a", "a", "--reference", "b"), "--reference b: no such side; expected one of a (1), a (2)"),
+        (("a", "a", "--fail-on", "undecided", "--allow-undecided"), "contradicts"),
+        (("1.5", "--cost", "2"), "no source is left beside the prices"),
         (("a", "a", "--format", "md", "--format", "html", "--output", "x"), "takes one --format"),
     ],
 )
@@ -113,7 +175,7 @@ def test_every_form_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "comparison.pdf").read_bytes().startswith(b"%PDF")
     for kind in ("html", "md"):
         text = (tmp_path / f"comparison.{kind}").read_text()
-        assert "-9.1 %" in text
+        assert "-9.1 %" in text.replace("\u00a0", " ")
         assert "worse" in text
     assert json.loads((tmp_path / "comparison.json").read_text())["pairs"][0]["regressions"]
 
@@ -141,7 +203,7 @@ def test_a_record_is_a_side_too(tmp_path: Path) -> None:
     measured(tmp_path / "a")
     (record,) = (tmp_path / "a").glob("cells/*/launch-1/record.json")
     done = torchscale(tmp_path, "compare", "a", str(record))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, "a launch alone decides nothing"
     assert "not decidable" in done.stdout
     copied = tmp_path / "alone" / "record.json"
     copied.parent.mkdir()

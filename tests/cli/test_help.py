@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from torchscale.cli.help import join_paragraphs
+from torchscale.cli.command import finish_commands
 from torchscale.cli.main import app
 
 
@@ -31,7 +31,7 @@ def test_a_paragraph_becomes_one_line_and_code_keeps_its_lines() -> None:
     @program.command("second")
     def second() -> None: ...
 
-    join_paragraphs(program)
+    finish_commands(program)
     assert program.registered_commands[0].help == "Do one thing.\n\nAnd another one:\n\n    with code:\n        pass"
     assert program.registered_commands[1].help is None
 
@@ -43,7 +43,7 @@ def test_a_group_keeps_the_help_it_was_given() -> None:
     def options() -> None:
         """Not shown."""
 
-    join_paragraphs(program)
+    finish_commands(program)
     assert program.registered_callback is not None
     assert program.registered_callback.help != "Not shown."
 

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.factories import experiment, experiment_file, machine
 from torchscale.cli.main import app
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ConfigError, TorchscaleError, UsageError
+from torchscale.plan.expand import make_plan
+from torchscale.store.run_folder import RunFolder
 
 
 class HandedOver(Exception):
@@ -98,7 +101,7 @@ def test_options_of_memory() -> None:
     assert experiment.parallel.strategy[0].name == "fsdp"
     assert experiment.memory.limit == 2**33
     assert (experiment.gpu_counts, experiment.launch.isolation) == ((1,), "group")
-    assert isinstance(refused("memory"), UsageError)
+    assert [model.name for model in handed_over("memory").experiment.models] == ["resnet18"], "as profile has it"
 
 
 def test_the_search_for_the_largest_batch_starts_at_one() -> None:
@@ -136,3 +139,108 @@ def test_an_argument_that_is_no_option_is_refused(command: str) -> None:
     assert error.message == "unexpected argument 'stray'"
     assert error.hint == f"see `torchscale {command} --help`"
     assert "did you mean" in refused(command, *model, "--devcie=cpu").message
+
+
+def in_directory(directory: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[HandedOver, str]:
+    """What was handed over, and what was said before."""
+    monkeypatch.chdir(directory)
+    result = CliRunner().invoke(app, list(arguments))
+    assert isinstance(result.exception, HandedOver), (result.exception, result.output)
+    return result.exception, result.output
+
+
+def test_a_benchmark_of_options_alone_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = ("benchmark", "--models", "resnet50", "--batch-sizes", "64", "--gpus", "1,2,4", "--optimizer", "sgd")
+    passed, said = in_directory(tmp_path, monkeypatch, *line)
+    asked = passed.experiment
+    assert [model.name for model in asked.models] == ["resnet50"]
+    assert (asked.batch_sizes, asked.gpu_counts) == ((64,), (1, 2, 4))
+    assert (asked.experiment_name, asked.training.optimizer) == ("resnet50", ("sgd",))
+    assert "Config: from the options alone" in said
+    (tmp_path / "benchmark_config.yaml").write_text("models: [gpt2]\nbatch_sizes: [2]\ntraining: {precision: bf16}\n")
+    passed, said = in_directory(tmp_path, monkeypatch, *line)
+    assert passed.experiment == asked
+    assert "benchmark_config.yaml is not used" in said
+
+
+def test_options_change_a_config_that_is_named_or_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "benchmark_config.yaml").write_text("models: [gpt2]\nbatch_sizes: [2]\ntraining: {precision: bf16}\n")
+    passed, said = in_directory(tmp_path, monkeypatch, "benchmark", "-b", "4,8")
+    assert [model.name for model in passed.experiment.models] == ["gpt2"]
+    assert (passed.experiment.batch_sizes, passed.experiment.training.precision) == ((4, 8), ("bf16",))
+    assert "Config: benchmark_config.yaml" in said
+    passed, _ = in_directory(tmp_path, monkeypatch, "benchmark", "benchmark_config.yaml", "-m", "tiny-resnet,tiny-vit")
+    assert [model.name for model in passed.experiment.models] == ["tiny-resnet", "tiny-vit"]
+    assert passed.experiment.batch_sizes == (2,)
+
+
+def test_models_with_options_may_be_written_as_in_a_config() -> None:
+    models = "--models=[tiny-resnet, {name: gpt2, sequence_length: 64}]"
+    passed = handed_over("benchmark", models, "-g", "auto").experiment
+    assert [(model.name, model.options) for model in passed.models] == [
+        ("tiny-resnet", {}),
+        ("gpt2", {"sequence_length": 64}),
+    ]
+    assert (passed.experiment_name, passed.gpu_counts) == ("tiny-resnet-and-1-more", "auto")
+
+
+def test_an_option_is_named_as_it_was_typed() -> None:
+    assert refused("benchmark", "-m", "resnet51").message.startswith("-m resnet51: unknown model")
+    assert refused("benchmark", "--models", "resnet51").message.startswith("--models resnet51: unknown model")
+    assert refused("memory", "--batch-sizes", "x").message == "--batch-sizes x: expected a whole number"
+    assert refused("comm", "-g", "1").message == "-g 1: a collective needs at least two devices"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--epochs", "3"), "write --training.epochs=3"),
+        (("--d-model=512",), "write --model.options={d_model: 512}"),
+        (("--data.batch_size=8",), None),
+    ],
+)
+def test_options_of_other_tools_answer_with_the_line_to_type(arguments: tuple[str, ...], line: str | None) -> None:
+    error = refused("benchmark", "--model", "gpt2", *arguments)
+    if line is None:
+        assert error.message == "--data.batch_size=8: unknown key; write 'batch_sizes'"
+    else:
+        assert error.hint == line
+
+
+def test_profile_takes_overrides_and_a_config_as_argument(tmp_path: Path) -> None:
+    config = tmp_path / "one.yaml"
+    config.write_text("models: [gpt2]\nbatch_sizes: [2]\n")
+    passed = handed_over("profile", str(config), "-g", "4", "-d", "30s", "-t", "kernels", "--training.precision=bf16")
+    assert (passed.experiment.training.precision, passed.experiment.gpu_counts) == (("bf16",), (4,))
+    assert (passed.options["seconds"], passed.options["target"].value) == (30.0, "kernels")
+    assert "unexpected argument" in refused("profile", str(config), "other.yaml").message
+
+
+def test_profile_in_a_benchmarks_folder_takes_what_was_measured(tmp_path: Path) -> None:
+    measured = experiment(models=["tiny-vit", "tiny-bert"], benchmark={"preset": "quick"}, gpu_counts=[2])
+    plan = make_plan(measured, machine(cores=2))
+    folder = RunFolder.create(tmp_path / "run", experiment_file(measured, plan.cells))
+    for arguments in (("-o", str(folder.path)), (str(folder.path),)):
+        passed = handed_over("profile", *arguments)
+        assert passed.experiment == measured
+        assert (passed.options["output_dir"], passed.options["any_workload"]) == (folder.path, True)
+    chosen = handed_over("profile", str(folder.path), "--model", "tiny-bert").experiment
+    assert [model.name for model in chosen.models] == ["tiny-bert"]
+    assert chosen.benchmark == measured.benchmark
+
+
+def test_a_machine_is_named_for_a_dry_run_alone() -> None:
+    assert handed_over("benchmark", "-m", "gpt2", "--dry-run", "--hardware", "8xh100").options["hardware"] == "8xh100"
+    error = refused("benchmark", "-m", "gpt2", "--hardware", "8xh100")
+    assert error.message.startswith("--hardware 8xh100 is for --dry-run")
+
+
+def test_the_value_of_an_override_may_be_the_next_argument(tmp_path: Path) -> None:
+    config = tmp_path / "one.yaml"
+    config.write_text("models: [gpt2]\nbatch_sizes: [2]\n")
+    for arguments in (
+        ("--training.precision", "bf16", str(config)),
+        (str(config), "--training.precision", "bf16"),
+        ("--training.precision", "bf16", "-m", "gpt2", "-b", "2", "--hardware.link", "nvlink4"),
+    ):
+        assert handed_over("benchmark", *arguments).experiment.training.precision == ("bf16",)

@@ -7,9 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchscale.cli.options import ConfigArgument, known_options
+from torchscale.cli.command import same_command
+from torchscale.cli.options import (
+    BatchOption,
+    ConfigArgument,
+    CountOption,
+    DeviceOption,
+    ModelOption,
+    OptimizerOption,
+    PrecisionOption,
+    StrategyOption,
+    config_values,
+    known_options,
+    workload_values,
+)
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.config.choices import Rerun
+from torchscale.errors import UsageError
 
 if TYPE_CHECKING:
     from torchscale.run.benchmark import BenchmarkOutcome, DryRun
@@ -18,11 +32,27 @@ if TYPE_CHECKING:
 def benchmark(
     context: typer.Context,
     config: ConfigArgument = None,
-    config_option: Annotated[Path | None, typer.Option("--config", "-c", help="The same as the argument.")] = None,
+    config_option: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="The same as the argument.")
+    ] = None,
+    models: ModelOption = None,
+    batch_sizes: BatchOption = None,
+    gpus: CountOption = None,
+    precisions: PrecisionOption = None,
+    strategies: StrategyOption = None,
+    optimizers: OptimizerOption = None,
+    device: DeviceOption = None,
     output_dir: Annotated[
-        Path | None, typer.Option("--output-dir", "-o", help="Run folder. Default: results/<experiment_name>")
+        Path | None,
+        typer.Option("--output-dir", "-o", metavar="DIR", help="Run folder. Default: results/<experiment_name>"),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, one row a cell, and run nothing.")] = False,
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            "--hardware", metavar="NAME", help="With --dry-run: plan for this machine instead: 8xh100, 4xa100, …"
+        ),
+    ] = None,
     predict: Annotated[
         bool, typer.Option("--predict/--no-predict", help="With --dry-run: predict memory, for half a minute at most.")
     ] = True,
@@ -34,8 +64,9 @@ def benchmark(
 ) -> None:
     """Measure how training scales: models × batch sizes × GPU counts, each cell a torchrun.
 
-    Any key of the config can be overridden: [bold]--training.precision=bf16 --batch_sizes=\\[32,64][/bold].
-    The same command resumes an interrupted sweep: completed launches are kept.
+    With a config file, options and [bold]--key.sub=value[/bold] change single keys of it. With [bold]--model[/bold]
+    and without a file, the options are the whole config. The same command resumes an interrupted sweep: completed
+    launches are kept.
 
     Exit codes: 0 all cells ok or skipped; 1 some failed; 2 wrong input; 3 this machine can run none; 130 interrupted.
 
@@ -43,20 +74,52 @@ def benchmark(
 
     [cyan]torchscale benchmark --dry-run[/cyan]
 
-    [cyan]torchscale benchmark my_matrix.yaml --gpu_counts=\\[1,2,4,8] --benchmark.repeats=3[/cyan]
+    [cyan]torchscale benchmark --model resnet50 --batch-size 64 --gpus 1,2,4[/cyan]
+
+    [cyan]torchscale benchmark my_matrix.yaml --gpus 1,2,4,8 --benchmark.repeats=3[/cyan]
+
+    [cyan]torchscale benchmark h100.yaml --dry-run --hardware 8xh100[/cyan]
 
     [cyan]torchscale benchmark my_matrix.yaml --rerun failed[/cyan]
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import benchmark as run  # noqa: PLC0415
 
+    if hardware is not None and not dry_run:
+        raise UsageError(
+            f"--hardware {hardware} is for --dry-run: without it, this machine is measured",
+            hint="add --dry-run, or leave --hardware out",
+        )
+    values = config_values(
+        context,
+        {},
+        workload_values(
+            context,
+            model=models,
+            batch_size=batch_sizes,
+            gpus=gpus,
+            precision=precisions,
+            optimizer=optimizers,
+            strategy=strategies,
+            device=device,
+        ),
+    )
     arguments = [*([config] if config is not None else []), *context.args]
-    experiment = load_from_arguments(arguments, named=config_option, known_options=known_options(context))
+    named = load_from_arguments(arguments, named=config_option, known_options=known_options(context), values=values)
+    TERMINAL.note(named.source)
     if dry_run:
-        _show_plan(run.dry_run(experiment, output_dir=output_dir, predict=predict, observer=TERMINAL), as_json=as_json)
+        result = run.dry_run(
+            named.experiment,
+            output_dir=output_dir,
+            hardware=hardware,
+            predict=predict,
+            rerun=rerun,
+            observer=TERMINAL,
+        )
+        _show_plan(result, as_json=as_json)
         return
-    outcome = run.benchmark(experiment, output_dir=output_dir, rerun=rerun, observer=TERMINAL)
-    _show_results(outcome, as_json=as_json)
+    outcome = run.benchmark(named.experiment, output_dir=output_dir, rerun=rerun, observer=TERMINAL)
+    _show_results(outcome, same_command(context, without=("--rerun", "--json")), as_json=as_json)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -65,24 +128,34 @@ def _show_plan(result: DryRun, *, as_json: bool) -> None:
     from torchscale.report.terminal.plan import print_plan  # noqa: PLC0415
 
     if as_json:
-        typer.echo(plan_json(result.planned.plan, result.forecast))
-        return
-    print_plan(
-        result.planned.plan,
-        result_console(),
-        device_label=result.planned.device_label,
-        folder=result.directory,
-        settings=result.planned.experiment.benchmark,
-        forecast=result.forecast,
-    )
+        typer.echo(plan_json(result.planned.plan, result.forecast, result.progress, result.estimate))
+    else:
+        print_plan(
+            result.planned.plan,
+            result_console(),
+            device_label=result.planned.device_label,
+            folder=result.directory,
+            forecast=result.forecast,
+            progress=result.progress,
+            estimate=result.estimate,
+        )
+    for text in (*result.notes, *([result.problem] if result.problem else [])):
+        TERMINAL.note(f"warning: {text}")
 
 
-def _show_results(outcome: BenchmarkOutcome, *, as_json: bool) -> None:
+def _show_results(outcome: BenchmarkOutcome, same_command: str, *, as_json: bool) -> None:
     from torchscale.report.formats.report_export import summary_json  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.failures import print_failures  # noqa: PLC0415
     from torchscale.report.terminal.run import print_results  # noqa: PLC0415
 
+    failed = outcome.failed()
     if as_json:
         typer.echo(summary_json(outcome.summary))
-        return
-    print_results(outcome.summary, result_console())
+    else:
+        print_results(outcome.summary, result_console())
+        print_failures(failed, outcome.cells_to_run, outcome.directory, result_console())
     TERMINAL.results(outcome.directory)
+    if outcome.interrupted:
+        TERMINAL.note(f"Interrupted. The same command goes on: {same_command}")
+    elif failed:
+        TERMINAL.note(f"To measure what failed again: {same_command} --rerun failed")

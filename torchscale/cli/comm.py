@@ -6,11 +6,20 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.options import CountOption, DeviceOption, JsonOption, OutputOption, config_values, known_options
+from torchscale.cli.command import as_typed
+from torchscale.cli.options import (
+    CountOption,
+    DeviceOption,
+    JsonOption,
+    OutputOption,
+    Several,
+    config_values,
+    known_options,
+    workload_values,
+)
 from torchscale.cli.output import TERMINAL, result_console
-from torchscale.cli.parsing import listed
-
-Several = list[str] | None
+from torchscale.cli.parsing import counts, listed
+from torchscale.errors import UsageError
 
 
 def comm(
@@ -19,28 +28,37 @@ def comm(
         Several,
         typer.Option(
             "--op",
+            metavar="NAME,…",
             help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv (a ring), pairs "
             "(every two devices), barrier; several with commas. Default: all",
         ),
     ] = None,
-    min_bytes: Annotated[str, typer.Option("--min-bytes", "-b", help="Smallest size: 8, 1KiB …")] = "1KiB",
+    min_bytes: Annotated[
+        str, typer.Option("--min-bytes", "-b", metavar="BYTES", help="Smallest size: 8, 1KiB …")
+    ] = "1KiB",
     max_bytes: Annotated[
         str | None,
-        typer.Option("--max-bytes", "-e", help="Largest size. Default: 1 GiB on GPUs, 64 MiB on CPUs"),
+        typer.Option("--max-bytes", "-e", metavar="BYTES", help="Largest size. Default: 1 GiB on GPUs, 64 MiB on CPUs"),
     ] = None,
     dtypes: Annotated[
-        Several, typer.Option("--dtype", "-d", help="fp64, fp32, fp16, bf16, int64, int32, uint8. Default: fp32")
+        Several,
+        typer.Option(
+            "--dtype", "-d", metavar="NAME,…", help="fp64, fp32, fp16, bf16, int64, int32, uint8. Default: fp32"
+        ),
     ] = None,
     iterations: Annotated[int, typer.Option("--iters", min=1, help="Calls in a timed loop.")] = 20,
     warmup: Annotated[int, typer.Option("--warmup", "-w", min=1, help="Calls before it.")] = 5,
     algorithms: Annotated[
-        Several, typer.Option("--algo", help="Ring, Tree, NVLS …: each is measured separately (NCCL).")
+        Several,
+        typer.Option("--algo", metavar="NAME,…", help="Ring, Tree, NVLS …: each is measured separately (NCCL)."),
     ] = None,
     protocols: Annotated[
-        Several, typer.Option("--proto", help="LL, LL128, Simple: each is measured separately (NCCL).")
+        Several,
+        typer.Option("--proto", metavar="NAME,…", help="LL, LL128, Simple: each is measured separately (NCCL)."),
     ] = None,
     link: Annotated[
-        str | None, typer.Option("--link", help="What connects the devices, where it is not detected: nvlink4 …")
+        str | None,
+        typer.Option("--link", metavar="NAME", help="What connects the devices, where it is not detected: nvlink4 …"),
     ] = None,
     gpus: CountOption = None,
     device: DeviceOption = None,
@@ -71,7 +89,10 @@ def comm(
     from torchscale.report.terminal.machine import print_collectives  # noqa: PLC0415
     from torchscale.run.machine import measure_collectives  # noqa: PLC0415
 
+    if counts("--gpus", gpus) == [1]:
+        raise UsageError(f"{as_typed(context, '--gpus')} 1: a collective needs at least two devices")
     values = config_values(
+        context,
         {"measure": ["collectives"]},
         {
             "--op": ("collectives.operations", listed(operations)),
@@ -83,8 +104,7 @@ def comm(
             "--algo": ("collectives.algorithms", listed(algorithms)),
             "--proto": ("collectives.protocols", listed(protocols)),
             "--link": ("hardware.link", link),
-            "--gpus": ("gpu_counts", None if gpus is None else [gpus]),
-            "--device": ("device", device),
+            **workload_values(context, gpus=gpus, device=device),
         },
     )
     experiment = load_from_options("comm", values, context.args, known_options=known_options(context))

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.output import TERMINAL, note, result_console, status
+from torchscale.cli.output import TERMINAL, message_console, result_console, status
+from torchscale.cli.parsing import listed
 from torchscale.cli.rendering import chosen_formats, write_rendered
-from torchscale.config.choices import CompareFormat, FailOn, Metric
+from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import UsageError
 
 
@@ -18,7 +19,8 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B [C ...]",
-            help="Results directories, record.json files, or baselines by file or name. A is the reference.",
+            help="Results directories, a directory that holds several, record.json files, or baselines by file or "
+            "name. A is the reference; of a directory of runs the oldest.",
         ),
     ],
     cost: Annotated[
@@ -34,7 +36,8 @@ def compare(
         FailOn,
         typer.Option(
             "--fail-on",
-            help="What gives exit code 1: a regression or a cell that now fails; also undecided cells; never.",
+            help="What gives exit code 1. regression: a regression, a cell that now fails or was not measured, or "
+            "nothing decided; undecided: also any cell without a verdict; never.",
         ),
     ] = FailOn.REGRESSION,
     metrics: Annotated[
@@ -45,8 +48,31 @@ def compare(
             help="What decides; may be given several times. Default: speed (throughput, busbw, compute, copy).",
         ),
     ] = None,
+    match: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--match",
+            help="Compare cells that are equal in these, whatever else differs: model, batch, global_batch, devices, "
+            "precision, strategy, scaling, optimizer, data. With commas, or several times.",
+            metavar="KEYS",
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option("--reference", help="Name of the side to compare with. Default: the first, or the oldest run."),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Compare although devices, precisions or versions of torch differ.")
+    ] = False,
+    accept_flags: Annotated[
+        bool,
+        typer.Option("--accept-flags", help="Give verdicts although only one side was contended or throttled."),
+    ] = False,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Exit code 0 although a side measured less than the reference.")
+    ] = False,
+    allow_undecided: Annotated[
+        bool, typer.Option("--allow-undecided", help="Exit code 0 although nothing could be decided.")
     ] = False,
     formats: Annotated[
         list[CompareFormat] | None, typer.Option("--format", "-f", help="May be given several times. Default: terminal")
@@ -57,7 +83,8 @@ def compare(
     ] = None,
     baselines: Annotated[Path, typer.Option("--baselines", help="Where baselines are kept.")] = Path("baselines"),
 ) -> None:
-    """Compare results cell by cell and overall, with 95 % intervals. Fails on a regression that exceeds noise.
+    """Compare results cell by cell and overall, with 95 % intervals. Exit code 1 on a regression that exceeds noise,
+    and where a side measured less than the reference or nothing could be decided.
 
     The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, ratios are shown
     without a verdict.
@@ -68,20 +95,23 @@ def compare(
 
     [cyan]torchscale compare main results/new --threshold 3% --format md --output - >> $GITHUB_STEP_SUMMARY[/cyan]
 
-    [cyan]torchscale compare results/a100 results/h100 --force --cost 3.00 5.50[/cyan]
+    [cyan]torchscale compare results/a100 results/h100 --match model,global_batch --cost 3.00 5.50[/cyan]
+
+    [cyan]torchscale compare results --reference monday[/cyan]
     """
     from torchscale.report.terminal.comparison import print_comparison  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import compare as run  # noqa: PLC0415
 
+    if allow_undecided and fail_on is FailOn.UNDECIDED:
+        raise UsageError("--allow-undecided contradicts --fail-on undecided", hint="leave one of them out")
     paths, prices = _sources_and_prices(sources, cost or [])
     chosen = chosen_formats(formats, CompareFormat.TERMINAL, output)
     comparison = run.compare_sources(
         paths,
+        run.Rules(_share(threshold), tuple(metrics or ()), force, _match_keys(match), accept_flags),
+        reference=reference,
         prices=prices,
         baselines=baselines,
-        threshold=_share(threshold),
-        metrics=metrics or [],
-        force=force,
         observer=TERMINAL,
     )
     for kind in chosen:
@@ -91,9 +121,9 @@ def compare(
         with status(f"Writing {kind.value}"):
             rendered = run.render_comparison(comparison, kind)
         write_rendered(rendered, f"comparison.{kind.value}", Path(), output)
-    gate = run.gate(comparison, fail_on)
+    gate = run.gate(comparison, fail_on, allow_missing=allow_missing, allow_undecided=allow_undecided)
     for message in gate.messages:
-        note(message)
+        message_console().print(message, markup=False, soft_wrap=True)
     raise typer.Exit(gate.exit_code)
 
 
@@ -108,13 +138,22 @@ def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[st
         if price is None or not 0 < price < float("inf"):
             raise UsageError(f"--cost {text}: expected a price above 0 of a device and hour, such as 2.50")
         prices.append(price)
-    if len(paths) < 2:
-        raise UsageError(f"{len(paths)} source given; expected at least two", hint="torchscale compare before after")
-    if len(prices) == 1:
-        prices *= len(paths)
-    if prices and len(prices) != len(paths):
-        raise UsageError(f"{len(prices)} prices for {len(paths)} sources", hint="one for all, or one for each in order")
+    if not paths:
+        raise UsageError(
+            "no source is left beside the prices of --cost", hint="torchscale compare before after --cost 3.00"
+        )
     return paths, prices
+
+
+def _match_keys(texts: list[str] | None) -> tuple[MatchKey, ...]:
+    """``gpus`` is another word for ``devices``, and a dash is as good as an underscore."""
+    keys = []
+    for text in listed(texts):
+        name = {"gpus": MatchKey.DEVICES.value}.get(text, text.replace("-", "_"))
+        if name not in {key.value for key in MatchKey}:
+            raise UsageError(f"--match {text}: expected some of {', '.join(key.value for key in MatchKey)}")
+        keys.append(MatchKey(name))
+    return tuple(dict.fromkeys(keys))
 
 
 def _number(text: str) -> float | None:

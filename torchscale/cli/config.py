@@ -29,7 +29,7 @@ def show(
     from torchscale.config.dump import to_json, to_yaml  # noqa: PLC0415
 
     arguments = [*([config] if config is not None else []), *context.args]
-    experiment = load_from_arguments(arguments, known_options=known_options(context))
+    experiment = load_from_arguments(arguments, known_options=known_options(context)).experiment
     typer.echo(to_json(experiment) if style is ConfigFormat.JSON else to_yaml(experiment), nl=False)
 
 

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.options import CountOption, DeviceOption, JsonOption, OutputOption, config_values, known_options
+from torchscale.cli.options import (
+    CountOption,
+    DeviceOption,
+    JsonOption,
+    OutputOption,
+    Several,
+    config_values,
+    known_options,
+    workload_values,
+)
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.cli.parsing import integers, listed
 
@@ -15,16 +24,24 @@ from torchscale.cli.parsing import integers, listed
 def hardware(
     context: typer.Context,
     dtypes: Annotated[
-        list[str] | None,
-        typer.Option("--dtype", "-d", help="fp64, fp32, tf32, fp16, bf16, fp8. Default: all that the device has"),
+        Several,
+        typer.Option(
+            "--dtype",
+            "-d",
+            metavar="NAME,…",
+            help="fp64, fp32, tf32, fp16, bf16, fp8. Default: all that the device has",
+        ),
     ] = None,
     sizes: Annotated[
-        list[str] | None,
-        typer.Option("--size", help="Square matrices. Default: 1024 to 16384 on GPUs, 256 to 2048 on CPUs"),
+        Several,
+        typer.Option(
+            "--size", metavar="N,…", help="Square matrices. Default: 1024 to 16384 on GPUs, 256 to 2048 on CPUs"
+        ),
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="Time spent on each figure.")] = 0.5,
     disk: Annotated[
-        Path | None, typer.Option("--disk", help="Directory whose disk is written and read too.", show_default=False)
+        Path | None,
+        typer.Option("--disk", metavar="DIR", help="Directory whose disk is written and read too.", show_default=False),
     ] = None,
     gpus: CountOption = None,
     device: DeviceOption = None,
@@ -52,14 +69,14 @@ def hardware(
     from torchscale.run.machine import measure_hardware  # noqa: PLC0415
 
     values = config_values(
+        context,
         {"measure": ["hardware"]},
         {
             "--dtype": ("hardware.matmul_dtypes", listed(dtypes)),
             "--size": ("hardware.matmul_sizes", integers("--size", sizes)),
             "--seconds": ("hardware.seconds", seconds),
             "--disk": ("hardware.disk_path", None if disk is None else str(disk)),
-            "--gpus": ("gpu_counts", None if gpus is None else [gpus]),
-            "--device": ("device", device),
+            **workload_values(context, gpus=gpus, device=device),
         },
     )
     experiment = load_from_options("hardware", values, context.args, known_options=known_options(context))

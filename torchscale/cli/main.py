@@ -20,14 +20,17 @@ from torchscale.cli import (
     comm,
     compare,
     config,
+    docs,
     hardware,
     init,
     memory,
     profile,
     report,
+    runs,
     validate,
 )
-from torchscale.cli.help import join_paragraphs
+from torchscale.cli.command import finish_commands
+from torchscale.cli.earlier import Program
 from torchscale.cli.options import CONTEXT_SETTINGS
 from torchscale.cli.output import configure_output, print_error
 from torchscale.errors import ExitCode, TorchscaleError
@@ -35,6 +38,7 @@ from torchscale.version import __version__
 
 app = typer.Typer(
     name="torchscale",
+    cls=Program,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -73,12 +77,14 @@ app.command("hardware", context_settings=CONTEXT_SETTINGS)(hardware.hardware)
 app.command("memory", context_settings=CONTEXT_SETTINGS)(memory.memory)
 app.add_typer(profile.app, name="profile")
 app.add_typer(report.app, name="report")
+app.command("runs")(runs.runs)
 app.command("compare")(compare.compare)
 app.add_typer(baseline.app, name="baseline")
 app.command("init")(init.init)
 app.add_typer(config.app, name="config")
 app.command("list")(catalog.list_names)
-join_paragraphs(app)
+app.command("docs")(docs.docs)
+finish_commands(app)
 
 
 class _Interrupted(BaseException):

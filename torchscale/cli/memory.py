@@ -7,38 +7,46 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchscale.cli.options import CountOption, DeviceOption, JsonOption, OutputOption, config_values, known_options
+from torchscale.cli.options import (
+    BatchOption,
+    CountOption,
+    DeviceOption,
+    JsonOption,
+    ModelOption,
+    OptimizerOption,
+    OutputOption,
+    PrecisionOption,
+    StrategyOption,
+    config_values,
+    known_options,
+    workload_values,
+)
 from torchscale.cli.output import TERMINAL, result_console
-from torchscale.cli.parsing import listed
-from torchscale.errors import UsageError
 
 if TYPE_CHECKING:
     from torchscale.config.experiment import Experiment
 
-Several = list[str] | None
+
+DEFAULT_MODELS = ["resnet18"]
+"""Measured where no model is named: small enough for any device, as ``profile`` has it."""
 
 
 def memory(
     context: typer.Context,
-    models: Annotated[
-        Several, typer.Option("--model", "-m", help="A model of `torchscale list models`, or an import path; several.")
-    ] = None,
-    batch_sizes: Annotated[
-        list[int] | None, typer.Option("--batch-size", "-b", min=1, help="Samples per device; several. Default: 8")
-    ] = None,
-    precisions: Annotated[Several, typer.Option("--precision", help="fp32, tf32, fp16, bf16, fp8; several.")] = None,
-    optimizers: Annotated[Several, typer.Option("--optimizer", help="sgd, adam, adamw; several.")] = None,
-    strategies: Annotated[
-        Several, typer.Option("--strategy", help="none, ddp, zero1, fsdp, tensor …; several. Default: ddp")
-    ] = None,
+    models: ModelOption = None,
+    batch_sizes: BatchOption = None,
+    precisions: PrecisionOption = None,
+    optimizers: OptimizerOption = None,
+    strategies: StrategyOption = None,
     limit: Annotated[
-        str | None, typer.Option("--limit", help="Bytes that a device may take: 8GiB. Above it is out of memory.")
+        str | None,
+        typer.Option("--limit", metavar="BYTES", help="Bytes that a device may take: 8GiB. Above it is out of memory."),
     ] = None,
     find_max_batch: Annotated[
         bool, typer.Option("--find-max-batch", help="Find the largest batch size that fits, from --batch-size up.")
     ] = False,
     largest: Annotated[int, typer.Option("--largest", min=1, help="No batch size above this is tried.")] = 65536,
-    gpus: CountOption = 1,
+    gpus: CountOption = None,
     device: DeviceOption = None,
     output_dir: OutputOption = None,
     as_json: JsonOption = False,
@@ -64,21 +72,25 @@ def memory(
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
 
-    if not models:
-        raise UsageError("no --model is given", hint="see `torchscale list models`")
     values = config_values(
-        {"measure": ["memory"], "launch.isolation": "group"},
+        context,
+        {"measure": ["memory"], "launch.isolation": "group", "gpu_counts": [1]},
         {
-            "--model": ("models", listed(models)),
-            "--batch-size": ("batch_sizes", batch_sizes or ([1] if find_max_batch else [8])),
-            "--precision": ("training.precision", listed(precisions)),
-            "--optimizer": ("training.optimizer", listed(optimizers)),
-            "--strategy": ("parallel.strategy", listed(strategies)),
+            **workload_values(
+                context,
+                model=models or DEFAULT_MODELS,
+                batch_size=batch_sizes or (["1"] if find_max_batch else ["8"]),
+                gpus=gpus,
+                precision=precisions,
+                optimizer=optimizers,
+                strategy=strategies,
+                device=device,
+            ),
             "--limit": ("memory.limit", limit),
-            "--gpus": ("gpu_counts", None if gpus is None else [gpus]),
-            "--device": ("device", device),
         },
     )
+    if not models:
+        TERMINAL.note(f"No --model: measuring {DEFAULT_MODELS[0]}")
     experiment = load_from_options("memory", values, context.args, known_options=known_options(context))
     if find_max_batch:
         _find_max_batch(experiment, output_dir, largest, as_json=as_json)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from torchscale.cli.command import as_typed
+from torchscale.cli.parsing import counts, integers, listed, model_entries
 from torchscale.config.values import ConfigValue
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -16,13 +18,40 @@ CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 ConfigArgument = Annotated[
     str | None, typer.Argument(metavar="CONFIG", help="Config file, YAML or JSON. Default: ./benchmark_config.yaml")
 ]
-CountOption = Annotated[
-    int | None, typer.Option("--gpus", "-n", min=1, help="Devices, or ranks on CPU. Default: all.", show_default=False)
+Several = list[str] | None
+"""Values of an option that may be given several times, or once with commas."""
+
+ModelOption = Annotated[
+    Several,
+    typer.Option("--model", "-m", metavar="NAME,…", help="Of `torchscale list models`, or pkg.module:function."),
 ]
-DeviceOption = Annotated[str | None, typer.Option("--device", help="cuda, cpu, or auto: CUDA where torch sees it.")]
+BatchOption = Annotated[
+    Several, typer.Option("--batch-size", "-b", metavar="N,…", help="Samples per device (all devices: strong scaling).")
+]
+PrecisionOption = Annotated[
+    Several, typer.Option("--precision", metavar="NAME,…", help="fp32, tf32, fp16, bf16, fp8. Default: fp32")
+]
+OptimizerOption = Annotated[
+    Several, typer.Option("--optimizer", metavar="NAME,…", help="sgd, adam, adamw. Default: adamw")
+]
+StrategyOption = Annotated[
+    Several, typer.Option("--strategy", metavar="NAME,…", help="none, ddp, zero1, fsdp, tensor … Default: ddp")
+]
+CountOption = Annotated[
+    Several,
+    typer.Option("--gpus", "-n", metavar="N,…", help="Devices, or ranks on CPU. Default: all.", show_default=False),
+]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", metavar="NAME", help="cuda, cpu, or auto: CUDA where torch sees it.")
+]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output-dir", "-o", help="Run folder, new or to be joined. Default: results/<command>-<time>"),
+    typer.Option(
+        "--output-dir",
+        "-o",
+        metavar="DIR",
+        help="Run folder, new or to be joined. Default: one of its own in ./results",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
@@ -32,14 +61,46 @@ def known_options(context: typer.Context) -> list[str]:
     return [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
 
 
-def config_values(fixed: Mapping[str, object], options: Mapping[str, tuple[str, object]]) -> list[ConfigValue]:
+def workload_values(
+    context: typer.Context,
+    *,
+    model: Iterable[str] | None = None,
+    batch_size: Iterable[str] | None = None,
+    gpus: Iterable[str] | None = None,
+    precision: Iterable[str] | None = None,
+    optimizer: Iterable[str] | None = None,
+    strategy: Iterable[str] | None = None,
+    device: str | None = None,
+) -> dict[str, tuple[str, object]]:
+    """What the options that describe a workload set in a config, for :func:`config_values`.
+
+    Raises:
+        UsageError: a batch size or a count is not a whole number.
+    """
+    return {
+        "--model": ("models", model_entries(as_typed(context, "--model"), model)),
+        "--batch-size": ("batch_sizes", integers(as_typed(context, "--batch-size"), batch_size)),
+        "--gpus": ("gpu_counts", counts(as_typed(context, "--gpus"), gpus)),
+        "--precision": ("training.precision", listed(precision)),
+        "--optimizer": ("training.optimizer", listed(optimizer)),
+        "--strategy": ("parallel.strategy", model_entries(as_typed(context, "--strategy"), strategy)),
+        "--device": ("device", device),
+    }
+
+
+def config_values(
+    context: typer.Context, fixed: Mapping[str, object], options: Mapping[str, tuple[str, object]]
+) -> list[ConfigValue]:
     """What a command sets in its config: values of its own, and those of options that were given.
 
     Args:
+        context: Of the running command; errors name an option as it was typed.
         fixed: Config key → value.
-        options: Option as typed (``--min-bytes``) → config key and value; ``None`` and empty lists were not given.
+        options: Option (``--min-bytes``) → config key and value; ``None`` and empty lists were not given.
     """
     given = [
-        ConfigValue(key, value, option) for option, (key, value) in options.items() if value is not None and value != []
+        ConfigValue(key, value, as_typed(context, option))
+        for option, (key, value) in options.items()
+        if value is not None and value != []
     ]
     return [*(ConfigValue(key, value) for key, value in fixed.items()), *given]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from torchscale.errors import TorchscaleError
     from torchscale.run.observer import Listener
 
+FIRST_LINE_SECONDS = 1.0
+"""A wait that takes longer is announced: after two seconds of silence people think that a program hangs."""
+_LINE_SECONDS = 10.0
+"""Between two lines of one wait in a log: CI systems and people look at logs about that often."""
+
 
 @dataclass
 class _Verbosity:
@@ -26,11 +33,19 @@ class _Verbosity:
 
 
 _verbosity = _Verbosity()
+_live: list[Console] = []
+"""The console of the running spinner or bar: lines printed to it do not tear it."""
 
 
 def configure_output(*, verbose: bool, quiet: bool) -> None:
     """Set how much the commands say, for the rest of the process."""
     _verbosity.verbose, _verbosity.quiet = verbose, quiet
+
+
+def raise_verbosity(*, verbose: bool, quiet: bool) -> None:
+    """The same options after the command's name: they add to those before it."""
+    _verbosity.verbose |= verbose
+    _verbosity.quiet |= quiet
 
 
 def is_quiet() -> bool:
@@ -45,7 +60,7 @@ def result_console() -> Console:
 
 def message_console() -> Console:
     """For progress, notes and errors, so that results can be piped."""
-    return _console(stderr=True)
+    return _live[-1] if _live else _console(stderr=True)
 
 
 def _console(*, stderr: bool) -> Console:
@@ -85,20 +100,59 @@ def print_error(error: TorchscaleError) -> None:
 
 @contextmanager
 def status(text: str) -> Iterator[None]:
-    """A spinner while something takes a moment; nothing where no one watches."""
+    """Says that something takes a moment: a spinner with the time on a terminal, else a line after a second and then
+    one every ten seconds; nothing with ``--quiet``."""
     console = message_console()
-    if _verbosity.quiet or not console.is_terminal:
+    if _verbosity.quiet or _live:
         yield
-        return
-    with console.status(text):
+    elif console.is_terminal:
+        with _spinner(console, text):
+            yield
+    else:
+        with _lines(text):
+            yield
+
+
+@contextmanager
+def _spinner(console: Console, text: str) -> Iterator[None]:
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        progress.add_task(text, total=None)
+        _live.append(console)
+        try:
+            yield
+        finally:
+            _live.pop()
+
+
+@contextmanager
+def _lines(text: str) -> Iterator[None]:
+    done = threading.Event()
+    started = time.monotonic()
+
+    def speak() -> None:
+        wait = FIRST_LINE_SECONDS
+        while not done.wait(wait):
+            seconds = time.monotonic() - started
+            note(f"{text} …" if wait == FIRST_LINE_SECONDS else f"{text} … {seconds:.0f} s")
+            wait = _LINE_SECONDS
+
+    speaker = threading.Thread(target=speak, daemon=True)
+    speaker.start()
+    try:
         yield
+    finally:
+        done.set()
+        speaker.join()
 
 
 class TerminalObserver:
     """Shows on stderr what a command reports while it runs; ``--quiet`` and ``--verbose`` decide how much."""
 
     def status(self, text: str) -> AbstractContextManager[None]:
-        """A spinner."""
+        """A spinner, or lines in a log."""
         return status(text)
 
     def note(self, text: str) -> None:
@@ -111,16 +165,24 @@ class TerminalObserver:
 
     def results(self, directory: Path) -> None:
         """Where the results are, and the next command."""
-        note(f"Results: {directory}. Next: torchscale report --source {directory}")
+        note(f"Results: {directory}. Next: torchscale report {directory}")
 
-    def launches(self, device: DeviceKind, total: int, repeats: int) -> AbstractContextManager[Listener]:
+    @contextmanager
+    def launches(self, device: DeviceKind, total: int, repeats: int) -> Iterator[Listener]:
         """A progress bar on a terminal, else a line per launch; nothing with ``--quiet``."""
         from torchscale.report.terminal.live import live_view  # noqa: PLC0415 - `--help` does not need it
         from torchscale.run.observer import SilentListener  # noqa: PLC0415
 
         if is_quiet():
-            return nullcontext(SilentListener())
-        return live_view(message_console(), device, total, repeats, detail)
+            yield SilentListener()
+            return
+        console = message_console()
+        with live_view(console, device, total, repeats, detail) as view:
+            _live.append(console)
+            try:
+                yield view
+            finally:
+                _live.pop()
 
 
 TERMINAL = TerminalObserver()

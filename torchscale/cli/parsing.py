@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
+from typing import TypeVar
 
-from torchscale.errors import UsageError
+from torchscale.errors import ConfigError, UsageError
 from torchscale.util.units import parse_duration
+
+E = TypeVar("E", bound=Enum)
 
 
 def parse_seconds(option: str, text: str) -> float:
@@ -24,8 +28,11 @@ def parse_seconds(option: str, text: str) -> float:
 
 
 def listed(values: Iterable[str] | None) -> list[str]:
-    """Every value of an option that may be given several times, or once with commas: ``--algo Ring,Tree``."""
-    return [part.strip() for value in values or () for part in value.split(",") if part.strip()]
+    """Every value of an option that may be given several times, or once with commas: ``--algo Ring,Tree``. Brackets
+    around a list, as in a config, are optional."""
+    texts = (value.strip() for value in values or ())
+    texts = (text[1:-1] if text.startswith("[") and text.endswith("]") else text for text in texts)
+    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
 
 
 def integers(option: str, values: Iterable[str] | None) -> list[int]:
@@ -41,3 +48,46 @@ def integers(option: str, values: Iterable[str] | None) -> list[int]:
         except ValueError as error:
             raise UsageError(f"{option} {text}: expected a whole number") from error
     return numbers
+
+
+def members(option: str, values: Iterable[str] | None, kind: type[E]) -> list[E]:
+    """As :func:`listed`, of the values of an enum.
+
+    Raises:
+        UsageError: one of them is none of its values.
+    """
+    known = {member.value: member for member in kind}
+    for text in listed(values):
+        if text not in known:
+            raise UsageError(f"{option} {text}: expected one of {', '.join(known)}")
+    return [known[text] for text in listed(values)]
+
+
+def counts(option: str, values: Iterable[str] | None) -> list[int] | str:
+    """As :func:`integers`; the word ``auto`` alone stays as it is.
+
+    Raises:
+        UsageError: one of them is not a whole number.
+    """
+    return "auto" if listed(values) == ["auto"] else integers(option, values)
+
+
+def model_entries(option: str, values: Iterable[str] | None) -> list[object]:
+    """As :func:`listed`; entries with options may be written as in a config: ``[{name: gpt2, sequence_length: 512}]``.
+
+    Raises:
+        ConfigError: such an entry is not valid YAML.
+    """
+    entries: list[object] = []
+    for value in values or ():
+        if "{" not in value:
+            entries += listed([value])
+            continue
+        from torchscale.config.yaml_reader import read_yaml  # noqa: PLC0415 - only entries with options need it
+
+        try:
+            data = read_yaml(value, option).data
+        except ConfigError as error:
+            raise ConfigError(f"{option} {value}: {error.message.rpartition(': ')[2]}") from error
+        entries += data if isinstance(data, list) else [data]
+    return entries

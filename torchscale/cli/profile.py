@@ -8,9 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from torchscale.cli.options import JsonOption, config_values
+from torchscale.cli.command import OverridableGroup, overrides_of, words_of
+from torchscale.cli.options import (
+    BatchOption,
+    CountOption,
+    DeviceOption,
+    JsonOption,
+    ModelOption,
+    OptimizerOption,
+    PrecisionOption,
+    StrategyOption,
+    config_values,
+    known_options,
+    workload_values,
+)
 from torchscale.cli.output import TERMINAL, is_quiet, result_console
 from torchscale.cli.parsing import parse_seconds
 from torchscale.config.choices import ProfileTarget, ToolChoice, WindowChoice
@@ -18,12 +30,13 @@ from torchscale.errors import UsageError
 
 if TYPE_CHECKING:
     from torchscale.config.experiment import Experiment
+    from torchscale.config.values import ConfigValue
     from torchscale.run.profile import ProfileOutcome
 
 _COMMAND_KEY = "torchscale.command"
 
 
-class _WithProgram(TyperGroup):
+class _WithProgram(OverridableGroup):
     """What follows ``--`` is the user's program, not a subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - its type moved within typer
@@ -34,31 +47,45 @@ class _WithProgram(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=_WithProgram, invoke_without_command=True)
+app = typer.Typer(cls=_WithProgram, invoke_without_command=True, subcommand_metavar="[CONFIG | COMMAND] [-- PROGRAM]")
 
 
 @app.callback()
 def profile(
     context: typer.Context,
-    gpus: Annotated[int | None, typer.Option("--gpus", "-n", min=1, help="Ranks. Default: all devices.")] = None,
-    duration: Annotated[str, typer.Option("--duration", help="Record this long: 30, 30s, 2m.")] = "10s",
+    models: ModelOption = None,
+    batch_sizes: BatchOption = None,
+    gpus: CountOption = None,
+    precisions: PrecisionOption = None,
+    strategies: StrategyOption = None,
+    optimizers: OptimizerOption = None,
+    device: DeviceOption = None,
+    duration: Annotated[
+        str, typer.Option("--duration", "-d", metavar="TIME", help="Record this long: 30, 30s, 2m.")
+    ] = "10s",
     max_steps: Annotated[int, typer.Option("--max-steps", min=2, help="Record no more steps than this.")] = 200,
-    target: Annotated[ProfileTarget, typer.Option("--target", help="What to look for first.")] = (
+    target: Annotated[ProfileTarget, typer.Option("--target", "-t", help="What to look for first.")] = (
         ProfileTarget.SYNC_STALLS
     ),
-    model: Annotated[str | None, typer.Option("--model", help="A model of `torchscale list models`.")] = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Samples per device. Default: 32")] = (
-        None
-    ),
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="A config that describes one workload.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="A config that describes one workload; or the argument."),
+    ] = None,
     tool: Annotated[
         ToolChoice, typer.Option("--tool", help="auto: nsys on CUDA where it is complete, else kineto.")
     ] = (ToolChoice.AUTO),
     output_dir: Annotated[
         Path | None,
-        typer.Option("--output-dir", "-o", help="Run folder, new or one to join. Default: profiles/<time>"),
+        typer.Option(
+            "--output-dir",
+            "-o",
+            metavar="DIR",
+            help="Run folder, new or one to join. Default: results/profile-<what>-<time>",
+        ),
     ] = None,
-    delay: Annotated[str, typer.Option("--delay", help="Own program under nsys: start recording after this.")] = "30s",
+    delay: Annotated[
+        str, typer.Option("--delay", metavar="TIME", help="Own program under nsys: start recording after this.")
+    ] = "30s",
     keep_running: Annotated[
         bool, typer.Option("--keep-running", help="Own program: let it go on after the recording.")
     ] = False,
@@ -66,8 +93,9 @@ def profile(
 ) -> None:
     """Record some training steps and report what limits them: which ranks wait for which, where, and what it costs.
 
-    Without a program it trains one of torchscale's own workloads. Put your own command after [bold]--[/bold]; nsys
-    runs it unmodified, or torch.profiler records it through one line in your loop:
+    Without a program it trains a workload: that of a config, of a benchmark's folder ([bold]-o results/demo[/bold]:
+    what was measured there), or of options; by default resnet18 at batch 32. Put your own command after
+    [bold]--[/bold]; nsys runs it unmodified, or torch.profiler records it through one line in your loop:
 
         with torchscale.step_profiler() as p: … p.step()
 
@@ -75,7 +103,9 @@ def profile(
 
     [bold]Examples[/bold]
 
-    [cyan]torchscale profile --gpus 4 --duration 30s --target sync_stalls --model resnet50 --batch-size 64[/cyan]
+    [cyan]torchscale profile --model resnet50 --batch-size 64 --gpus 4 --duration 30s[/cyan]
+
+    [cyan]torchscale profile -o results/demo --training.precision=bf16[/cyan]
 
     [cyan]torchscale profile --duration 30s -- torchrun --standalone --nproc-per-node 4 train.py[/cyan]
 
@@ -85,24 +115,41 @@ def profile(
         return
     seconds = parse_seconds("--duration", duration)
     command: list[str] | None = context.meta.get(_COMMAND_KEY)
+    options = config_values(
+        context,
+        {},
+        workload_values(
+            context,
+            model=models,
+            batch_size=batch_sizes,
+            gpus=gpus,
+            precision=precisions,
+            optimizer=optimizers,
+            strategy=strategies,
+            device=device,
+        ),
+    )
     from torchscale.run import profile as run  # noqa: PLC0415 - `--help` does not need it
 
     if command is None:
+        config, output_dir = _place(words_of(context), config, output_dir)
+        experiment, is_of_folder = _experiment(context, config, output_dir, options)
         outcome = run.profile_workload(
-            _experiment(config, model, batch_size, gpus),
+            experiment,
             output_dir=output_dir,
             seconds=seconds,
             max_steps=max_steps,
             target=target,
             tool=tool,
+            any_workload=is_of_folder,
             observer=TERMINAL,
         )
     else:
         if not command:
             raise UsageError("nothing follows --", hint="torchscale profile -- python train.py")
-        if model is not None or batch_size is not None or config is not None or gpus is not None:
+        if options or config is not None or words_of(context) or overrides_of(context):
             raise UsageError(
-                "--model, --batch-size, --config and --gpus are for torchscale's own workloads",
+                "a config, --model, --batch-size, --gpus and the like are for torchscale's own workloads",
                 hint="give the number of ranks to your own launcher: torchrun --nproc-per-node 4 …",
             )
         outcome = run.profile_program(
@@ -177,20 +224,39 @@ def strip(
     TERMINAL.note(f"Wrote {output} without {without}")
 
 
-def _experiment(config: Path | None, model: str | None, batch_size: int | None, gpus: int | None) -> Experiment:
-    """The config, or defaults, with what the options say."""
-    from torchscale.config.load import load_experiment  # noqa: PLC0415 - `--help` does not need it
+def _place(words: list[str], config: Path | None, output_dir: Path | None) -> tuple[Path | None, Path | None]:
+    """The config and the run folder, of which one may be an argument.
 
-    defaults = {"experiment_name": "profile", "models": ["resnet18"], "batch_sizes": [32]} if config is None else {}
-    values = config_values(
-        defaults,
-        {
-            "--model": ("models", None if model is None else [model]),
-            "--batch-size": ("batch_sizes", None if batch_size is None else [batch_size]),
-            "--gpus": ("gpu_counts", None if gpus is None else [gpus]),
-        },
-    )
-    return load_experiment(config, values=values)
+    Raises:
+        UsageError: there are several arguments, or a second config.
+    """
+    if not words:
+        return config, output_dir
+    argument = Path(words[0])
+    if len(words) > 1 or (config is not None and not argument.is_dir()):
+        raise UsageError(f"unexpected argument {words[-1]!r}", hint="torchscale profile CONFIG, or -- and a program")
+    return (config, argument) if argument.is_dir() else (argument, output_dir)
+
+
+def _experiment(
+    context: typer.Context, config: Path | None, output_dir: Path | None, options: list[ConfigValue]
+) -> tuple[Experiment, bool]:
+    """The config, what the run folder measured, or defaults, with what the options say; and whether it is the run
+    folder's."""
+    from torchscale.config.load import load_experiment  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.config.values import ConfigValue  # noqa: PLC0415
+    from torchscale.run.profile import measured_config  # noqa: PLC0415
+
+    overrides, known = overrides_of(context), known_options(context)
+    if config is not None:
+        return load_experiment(config, overrides, known, options), False
+    base = None if output_dir is None else measured_config(output_dir)
+    if base is not None:
+        TERMINAL.note(f"Config: what {output_dir} measured")
+        return load_experiment(None, overrides, known, options, base=base), True
+    defaults = {"experiment_name": "profile", "models": ["resnet18"], "batch_sizes": [32]}
+    values = [ConfigValue(key, value) for key, value in defaults.items()]
+    return load_experiment(None, overrides, known, [*values, *options]), False
 
 
 def _pass_on(output: bytes) -> None:
@@ -213,3 +279,4 @@ def _show(outcome: ProfileOutcome, target: ProfileTarget, *, as_json: bool) -> N
         return
     print_analysis(analysis, result_console(), target)
     TERMINAL.note(f"Recording, analysis.json and a timeline for ui.perfetto.dev: {os.path.relpath(outcome.directory)}")
+    TERMINAL.note(f"Next: torchscale report {os.path.relpath(outcome.run_folder)}")

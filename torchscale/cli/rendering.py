@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,26 +13,57 @@ from torchscale.cli.output import note
 from torchscale.errors import OutputError, UsageError
 from torchscale.util.files import atomic_write_bytes
 
-F = TypeVar("F")
+F = TypeVar("F", bound=Enum)
+
+_SUFFIXES: Mapping[str, str] = {
+    ".html": "html",
+    ".htm": "html",
+    ".pdf": "pdf",
+    ".md": "md",
+    ".markdown": "md",
+    ".csv": "csv",
+    ".json": "json",
+}
+"""Suffix of a file → the format that readers expect in it."""
 
 
 def chosen_formats(formats: Sequence[F] | None, default: F, output: str | None) -> list[F]:
-    """The formats that were asked for, each once.
+    """The formats that were asked for, each once; without any the one of the suffix of ``output``.
 
     Raises:
-        UsageError: there are several, and one ``--output``.
+        UsageError: there are several and one ``--output``, or the suffix is of another format.
     """
-    chosen = list(dict.fromkeys(formats or [default]))
-    if output is not None and len(chosen) > 1:
+    suffix = "" if output is None else Path(output).suffix.lower()
+    named = _SUFFIXES.get(suffix, "")
+    known = {kind.value: kind for kind in type(default)}
+    if formats and output is not None and len(set(formats)) > 1:
         raise UsageError(
-            f"--output {output} takes one --format, not {len(chosen)}",
+            f"--output {output} takes one --format, not {len(set(formats))}",
             hint="leave --output out: each gets its own file",
         )
-    return chosen
+    if named and named not in known:
+        raise UsageError(f"--output {output}: there is no {named} here", hint=f"one of: {', '.join(known)}")
+    if formats and named and formats[0].value != named:
+        raise UsageError(
+            f"--format {formats[0].value} contradicts --output {output}",
+            hint=f"leave --format out to write {named}, or choose another name",
+        )
+    return list(dict.fromkeys(formats)) if formats else [known.get(named, default)]
 
 
-def write_rendered(rendered: bytes, name: str, directory: Path, output: str | None) -> None:
+def open_in_browser(address: str) -> None:
+    """Open an address in the browser of this machine, or say that there is none."""
+    import webbrowser  # noqa: PLC0415 - only `--open` needs it
+
+    if not webbrowser.open(address):
+        note(f"warning: no browser can be started here; open {address}")
+
+
+def write_rendered(rendered: bytes, name: str, directory: Path, output: str | None) -> Path | None:
     """Write to ``output`` (a file, a directory or ``-``), else to ``name`` in ``directory``.
+
+    Returns:
+        The file; ``None`` for standard output.
 
     Raises:
         UsageError: a PDF is to go to the terminal.
@@ -41,7 +73,7 @@ def write_rendered(rendered: bytes, name: str, directory: Path, output: str | No
         if name.endswith(".pdf"):
             raise UsageError("a PDF does not go to the terminal", hint="name a file with --output")
         typer.echo(rendered.decode(), nl=False)
-        return
+        return None
     path = Path(output) if output is not None else directory / name
     if path.is_dir():
         path /= name
@@ -49,3 +81,4 @@ def write_rendered(rendered: bytes, name: str, directory: Path, output: str | No
         raise OutputError(f"cannot write {path}: {path.parent} is not a directory", hint="create it first")
     atomic_write_bytes(path, rendered)
     note(f"Wrote {path}")
+    return path

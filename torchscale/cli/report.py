@@ -7,35 +7,63 @@ from typing import Annotated
 
 import typer
 
+from torchscale.cli.command import Group, words_of
+from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, result_console, status
-from torchscale.cli.rendering import chosen_formats, write_rendered
+from torchscale.cli.parsing import members
+from torchscale.cli.rendering import chosen_formats, open_in_browser, write_rendered
 from torchscale.config.choices import ReportFormat, ResultSchema
 from torchscale.errors import UsageError
 
-app = typer.Typer(invoke_without_command=True)
+app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[SOURCE | COMMAND]")
 
-SourceOption = Annotated[
-    Path | None, typer.Option("--source", "-s", help="Run folder. Default: the only run in ./results")
+SourceArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="SOURCE", help="Run folder. Default: the newest run in ./results", show_default=False),
 ]
+SourceOption = Annotated[
+    Path | None, typer.Option("--source", "-s", metavar="DIR", help="The same as the argument SOURCE.")
+]
+LatestOption = Annotated[bool, typer.Option("--latest", help="The newest run in ./results: what no SOURCE takes.")]
 FormatOption = Annotated[
-    list[ReportFormat] | None, typer.Option("--format", "-f", help="May be given several times. Default: html")
+    Several,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="NAME,…",
+        help="html, pdf, md, csv, json, terminal. Default: by the suffix of --output, else html",
+    ),
 ]
 OutputOption = Annotated[
     str | None,
-    typer.Option("--output", "-o", help="File, or - for standard output. Default: report.<format> in the run folder"),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="File, or - for standard output. Default: report.<format> in the run folder",
+    ),
 ]
 CostOption = Annotated[
-    float | None, typer.Option("--cost", help="Dollars for a device and hour: adds samples and tokens per dollar.")
+    float | None,
+    typer.Option("--cost", metavar="DOLLARS", help="Price of a device and hour: adds samples and tokens per dollar."),
 ]
+SummaryOption = Annotated[
+    bool,
+    typer.Option("--summary", help="Short Markdown of at most 60 lines, for pull requests and job summaries."),
+]
+OpenOption = Annotated[bool, typer.Option("--open", help="Open what was written in the browser.")]
 
 
 @app.callback()
 def report(
     context: typer.Context,
     source: SourceOption = None,
+    latest: LatestOption = False,
     formats: FormatOption = None,
     output: OutputOption = None,
     cost: CostOption = None,
+    summary: SummaryOption = False,
+    open_after: OpenOption = False,
 ) -> None:
     """Show a run: HTML for people, PDF for paper, Markdown for pull requests, CSV and JSON for machines.
 
@@ -43,45 +71,70 @@ def report(
 
     [bold]Examples[/bold]
 
-    [cyan]torchscale report --source results/demo[/cyan]
+    [cyan]torchscale report[/cyan]
 
-    [cyan]torchscale report --source results/demo --format html --format pdf[/cyan]
+    [cyan]torchscale report results/demo --format html,pdf[/cyan]
 
-    [cyan]torchscale report --source results/demo --cost 2.50[/cyan]
+    [cyan]torchscale report results/demo --cost 2.50 --open[/cyan]
 
-    [cyan]torchscale report --source results/demo --format md --output - >> $GITHUB_STEP_SUMMARY[/cyan]
+    [cyan]torchscale report results/demo --summary --output - >> $GITHUB_STEP_SUMMARY[/cyan]
     """
     if context.invoked_subcommand is None:
-        _write_reports(source, formats, output, cost)
+        directory = _source([*map(Path, words_of(context))], source, latest=latest)
+        _write_reports(directory, formats, output, cost, summary=summary, open_after=open_after)
 
 
 @app.command("generate")
 def generate(
-    source: SourceOption = None, formats: FormatOption = None, output: OutputOption = None, cost: CostOption = None
+    run_folder: SourceArgument = None,
+    source: SourceOption = None,
+    latest: LatestOption = False,
+    formats: FormatOption = None,
+    output: OutputOption = None,
+    cost: CostOption = None,
+    summary: SummaryOption = False,
+    open_after: OpenOption = False,
 ) -> None:
     """The same as [bold]torchscale report[/bold] without a subcommand."""
-    _write_reports(source, formats, output, cost)
+    directory = _source([run_folder] if run_folder is not None else [], source, latest=latest)
+    _write_reports(directory, formats, output, cost, summary=summary, open_after=open_after)
 
 
 @app.command("serve")
 def serve(
+    run_folder: SourceArgument = None,
     source: SourceOption = None,
+    latest: LatestOption = False,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on. Any other exposes the report to the network.")
+        str,
+        typer.Option(
+            "--host", metavar="NAME", help="Address to listen on. Any other exposes the report to the network."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8642,
     cost: CostOption = None,
+    open_after: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Show a run in the browser while it grows: the page follows as launches end. Ctrl-C ends it.
 
+    A folder that does not exist yet is waited for, so that the page can be opened before the sweep begins.
+
     [bold]Example[/bold]
 
-    [cyan]torchscale report serve --source results/nightly[/cyan]
+    [cyan]torchscale report serve results/nightly[/cyan]
     """
-    from torchscale.run.report import serve as serve_report  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.run.serve import serve as serve_report  # noqa: PLC0415 - `--help` does not need it
 
     _check_price(cost)
-    serve_report(source, host=host, port=port, price=cost, observer=TERMINAL)
+    directory = _source([run_folder] if run_folder is not None else [], source, latest=latest)
+    serve_report(
+        directory,
+        host=host,
+        port=port,
+        price=cost,
+        observer=TERMINAL,
+        on_ready=open_in_browser if open_after else lambda _: None,
+    )
 
 
 @app.command("schema")
@@ -102,23 +155,51 @@ def schema(
     typer.echo(results_schema(name))
 
 
+def _source(words: list[Path], option: Path | None, *, latest: bool) -> Path | None:
+    """The one run folder that was named; ``None`` for the newest.
+
+    Raises:
+        UsageError: several were named, or one beside ``--latest``.
+    """
+    named = [*words, *([option] if option is not None else [])]
+    if len(named) > 1:
+        texts = [str(path) for path in named]
+        raise UsageError(f"one run at a time, not {len(named)}", hint=f"torchscale compare {' '.join(texts)}")
+    if named and latest:
+        raise UsageError(f"--latest and {named[0]} contradict each other", hint="leave one of them out")
+    return named[0] if named else None
+
+
 def _check_price(price: float | None) -> None:
     if price is not None and not 0 < price < float("inf"):
         raise UsageError(f"--cost {price:g}: expected a price above 0 of a device and hour, such as 2.50")
 
 
 def _write_reports(
-    source: Path | None, formats: list[ReportFormat] | None, output: str | None, price: float | None
+    source: Path | None,
+    formats: Several,
+    output: str | None,
+    price: float | None,
+    *,
+    summary: bool,
+    open_after: bool,
 ) -> None:
     from torchscale.run.report import read_report  # noqa: PLC0415 - `--help` does not need it
 
     _check_price(price)
-    chosen = chosen_formats(formats, ReportFormat.HTML, output)
+    default = ReportFormat.MARKDOWN if summary else ReportFormat.HTML
+    chosen = chosen_formats(members("--format", formats, ReportFormat), default, output)
+    if summary and chosen != [ReportFormat.MARKDOWN]:
+        raise UsageError(f"--summary is Markdown, not {chosen[0].value}", hint="leave --format out, or give md")
     report = read_report(source, price=price, observer=TERMINAL)
+    written = []
     for kind in chosen:
         if kind is ReportFormat.TERMINAL:
             report.print_to(result_console())
             continue
         with status(f"Writing {kind.value}"):
-            rendered = report.render(kind)
-        write_rendered(rendered, f"report.{kind.value}", report.directory, output)
+            rendered = report.render(kind, summary=summary)
+        name = "summary.md" if summary else f"report.{kind.value}"
+        written.append(write_rendered(rendered, name, report.directory, output))
+    if open_after and written and written[0] is not None:
+        open_in_browser(written[0].resolve().as_uri())

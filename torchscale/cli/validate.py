@@ -7,15 +7,18 @@ from typing import Annotated
 
 import typer
 
+from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, result_console
-from torchscale.cli.parsing import parse_seconds
+from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import Requirement
 
 
 def validate(
     require: Annotated[
-        list[Requirement] | None,
-        typer.Option("--require", help="Exit with 3 unless this machine has it. May be given several times."),
+        Several,
+        typer.Option(
+            "--require", metavar="NAME,…", help="cuda, nccl, nsys: exit with 3 unless this machine has all of them."
+        ),
     ] = None,
     min_gpus: Annotated[
         int, typer.Option("--min-gpus", min=0, help="Exit with 3 with fewer usable GPUs; implies CUDA.")
@@ -39,11 +42,12 @@ def validate(
     [cyan]torchscale validate --require cuda --min-gpus 8 --json > node.json[/cyan]
     """
     timeout_seconds = parse_seconds("--timeout", timeout)
+    required = members("--require", require, Requirement)
     from torchscale.report.terminal.validation import print_validation  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import validate as run  # noqa: PLC0415
 
     outcome = run.validate(
-        require=require or (),
+        require=required,
         min_gpus=min_gpus,
         output_dir=output_dir,
         timeout_seconds=timeout_seconds,

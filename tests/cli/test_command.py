@@ -1,0 +1,125 @@
+"""Options that every command has, other spellings of options, groups that are commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.cli.program import torchscale
+from torchscale.cli.command import (
+    OverridableGroup,
+    as_typed,
+    finish_commands,
+    overrides_of,
+    same_command,
+    split_words,
+    words_of,
+)
+from torchscale.cli.output import configure_output, is_quiet
+from torchscale.errors import UsageError
+
+OPTIONS = {"--format": True, "-f": True, "--open": False, "-q": False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own", "words", "unknown"),
+    [
+        (["results/a"], [], ["results/a"], []),
+        (["--format", "pdf", "results/a", "--open"], ["--format", "pdf", "--open"], ["results/a"], []),
+        (["--format=pdf", "a", "b"], ["--format=pdf"], ["a", "b"], []),
+        (["-fpdf", "a"], ["-fpdf"], ["a"], []),
+        (["-q", "serve", "results/a", "--port", "0"], ["-q", "serve", "results/a", "--port", "0"], [], []),
+        (["--format", "serve"], ["--format", "serve"], [], []),
+        (["--a.b=1", "--c.d", "2", "--open"], ["--open"], [], ["--a.b=1", "--c.d", "2"]),
+    ],
+)
+def test_arguments_of_a_group_are_its_options_its_words_and_what_it_does_not_know(
+    arguments: list[str], own: list[str], words: list[str], unknown: list[str]
+) -> None:
+    assert split_words(arguments, OPTIONS, {"serve"}) == (own, words, unknown)
+
+
+def test_a_word_before_a_subcommand_is_refused() -> None:
+    with pytest.raises(UsageError, match="unexpected argument 'results/a' before serve"):
+        split_words(["results/a", "serve"], OPTIONS, {"serve"})
+
+
+def program() -> tuple[typer.Typer, dict[str, object]]:
+    """A program with a command and a group, and what they were last called with."""
+    app, group = typer.Typer(), typer.Typer(cls=OverridableGroup, invoke_without_command=True)
+    seen: dict[str, object] = {}
+
+    @app.command("measure")
+    def measure(
+        context: typer.Context,
+        batch: Annotated[list[str] | None, typer.Option("--batch-size", "-b")] = None,
+        wait: Annotated[bool, typer.Option("--wait")] = False,
+    ) -> None:
+        seen.update(
+            batch=batch,
+            typed=as_typed(context, "--batch-size"),
+            again=same_command(context, without=("--wait", "-b")),
+            quiet=is_quiet(),
+        )
+
+    @group.callback()
+    def show(context: typer.Context, name: Annotated[str, typer.Option("--name")] = "") -> None:
+        seen.update(name=name, words=words_of(context), overrides=overrides_of(context), quiet=is_quiet())
+
+    app.add_typer(group, name="show")
+    finish_commands(app)
+    return app, seen
+
+
+@pytest.mark.parametrize("spelling", ["--batch-size", "--batch-sizes", "-b"])
+def test_an_option_has_one_meaning_and_is_named_as_it_was_typed(spelling: str) -> None:
+    app, seen = program()
+    assert CliRunner().invoke(app, ["measure", spelling, "8,16", "--wait"]).exit_code == 0
+    assert (seen["batch"], seen["typed"]) == (["8,16"], spelling)
+    kept = "" if spelling == "-b" else f" {spelling} 8,16"
+    assert seen["again"] == f"torchscale measure{kept}"
+
+
+@pytest.mark.parametrize("arguments", [["measure", "-q"], ["show", "--quiet"]])
+def test_quiet_also_stands_after_the_command(arguments: list[str]) -> None:
+    app, seen = program()
+    configure_output(verbose=False, quiet=False)
+    try:
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+        assert seen["quiet"] is True
+    finally:
+        configure_output(verbose=False, quiet=False)
+
+
+def test_a_group_takes_words_and_overrides() -> None:
+    app, seen = program()
+    assert CliRunner().invoke(app, ["show", "here", "--name", "x", "--training.precision=bf16"]).exit_code == 0
+    assert seen == {"name": "x", "words": ["here"], "overrides": ["--training.precision=bf16"], "quiet": False}
+
+
+def test_flags_have_no_type_in_the_help(tmp_path: Path) -> None:
+    for command in (["benchmark"], ["report"], ["validate"], ["profile"]):
+        shown = torchscale(tmp_path, *command, "--help").stdout
+        assert "bool" not in shown
+        assert "--quiet" in shown
+        assert "--verbose" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["gen-config", "-o", "a b.yaml"], "type: torchscale init -o 'a b.yaml'"),
+        (["run", "--model", "gpt2"], "type: torchscale benchmark --model gpt2"),
+        (["suite"], "type: torchscale benchmark"),
+    ],
+)
+def test_a_command_of_another_tool_answers_with_the_line_to_type(
+    tmp_path: Path, arguments: list[str], line: str
+) -> None:
+    done = torchscale(tmp_path, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert line in done.stderr

@@ -1,0 +1,56 @@
+"""What commands say while they work."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from torchscale.cli import output
+
+
+@pytest.fixture(autouse=True)
+def fresh_output() -> None:
+    output.configure_output(verbose=False, quiet=False)
+
+
+def test_a_long_wait_says_so_in_a_log_and_a_short_one_does_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "FIRST_LINE_SECONDS", 0.05)
+    monkeypatch.setattr(output, "_LINE_SECONDS", 0.1)
+    with output.status("Looking"):
+        time.sleep(0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Looking …"
+    assert lines[1].startswith("Looking … ")
+    assert lines[1].endswith(" s")
+    with output.status("Looking"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "FIRST_LINE_SECONDS", 0.01)
+    output.configure_output(verbose=False, quiet=True)
+    with output.status("Looking"):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""
+    output.configure_output(verbose=False, quiet=False)
+
+
+def test_a_terminal_gets_a_spinner_with_the_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with output.status("Looking"):
+        time.sleep(0.3)
+        output.note("on the way")
+        with output.status("inside"):
+            pass
+    shown = capsys.readouterr().err
+    assert "Looking" in shown
+    assert "0:00:00" in shown
+    assert "on the way" in shown
+    assert "inside" not in shown

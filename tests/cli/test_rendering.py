@@ -1,0 +1,49 @@
+"""Which format a report is written in."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchscale.cli.rendering import chosen_formats
+from torchscale.config.choices import CompareFormat, ReportFormat
+from torchscale.errors import UsageError
+
+HTML, PDF, MARKDOWN = ReportFormat.HTML, ReportFormat.PDF, ReportFormat.MARKDOWN
+
+
+@pytest.mark.parametrize(
+    ("formats", "output", "chosen"),
+    [
+        (None, None, [HTML]),
+        (None, "-", [HTML]),
+        (None, "out/foo.PDF", [PDF]),
+        (None, "foo.markdown", [MARKDOWN]),
+        (None, "foo", [HTML]),
+        (None, "run.2024", [HTML]),
+        ([MARKDOWN], "-", [MARKDOWN]),
+        ([PDF], "foo.pdf", [PDF]),
+        ([PDF], "foo.out", [PDF]),
+        ([PDF, HTML, PDF], None, [PDF, HTML]),
+    ],
+)
+def test_the_suffix_decides_where_no_format_is_named(
+    formats: list[ReportFormat] | None, output: str | None, chosen: list[ReportFormat]
+) -> None:
+    assert chosen_formats(formats, HTML, output) == chosen
+
+
+@pytest.mark.parametrize(
+    ("formats", "output", "told"),
+    [
+        ([HTML], "foo.pdf", "--format html contradicts --output foo.pdf"),
+        ([HTML, PDF], "foo.pdf", "takes one --format, not 2"),
+    ],
+)
+def test_a_contradiction_is_refused(formats: list[ReportFormat], output: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        chosen_formats(formats, HTML, output)
+
+
+def test_a_suffix_of_a_format_that_a_command_does_not_write_is_refused() -> None:
+    with pytest.raises(UsageError, match="there is no csv here"):
+        chosen_formats(None, CompareFormat.TERMINAL, "difference.csv")

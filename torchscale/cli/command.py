@@ -1,0 +1,250 @@
+"""What all commands share: ``-v`` and ``-q`` also after the command's name, other spellings of options, help texts."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from torchscale.cli.help import help_of
+from torchscale.cli.output import raise_verbosity
+from torchscale.errors import UsageError
+
+ALIASES: Mapping[str, str] = {
+    "--models": "--model",
+    "--batch-sizes": "--batch-size",
+    "--batch_size": "--batch-size",
+    "--gpu-counts": "--gpus",
+    "--precisions": "--precision",
+    "--strategies": "--strategy",
+    "--optimizers": "--optimizer",
+    "-g": "-n",
+}
+"""Other spellings of options, accepted by every command that has the option; help shows the first spelling alone."""
+
+_ARGUMENTS, _WORDS, _OVERRIDES = (f"torchscale.{name}" for name in ("arguments", "words", "overrides"))
+
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Also show commands, paths and decisions.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show only results and errors.")]
+
+
+class Command(TyperCommand):
+    """A command that accepts the :data:`ALIASES` of its options."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - its type moved within typer
+        return _without_flag_types(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        ctx.meta[_ARGUMENTS] = list(args)
+        with _plain_errors():
+            return super().parse_args(ctx, _canonical(args, self.get_params(ctx)))
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands, and nothing more."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
+        return _without_flag_types(super().get_params(ctx))
+
+
+class Group(PlainGroup):
+    """A group that is a command itself: words that name no subcommand are its arguments.
+
+    Attributes:
+        takes_overrides: Whether ``--key.sub=value`` are overrides of config keys, or unknown options.
+    """
+
+    takes_overrides = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        params = self.get_params(ctx)
+        canonical = _canonical(args, params)
+        own, words, unknown = split_words(canonical, _value_options(params), self.commands)
+        ctx.meta[_ARGUMENTS], ctx.meta[_WORDS], ctx.meta[_OVERRIDES] = list(args), words, []
+        if self.takes_overrides:
+            ctx.meta[_OVERRIDES] = unknown
+        else:
+            own = [*unknown, *own]
+        with _plain_errors():
+            return super().parse_args(ctx, own)
+
+
+class OverridableGroup(Group):
+    """A group whose unknown options are overrides of config keys."""
+
+    takes_overrides = True
+
+
+def words_of(context: typer.Context) -> list[str]:
+    """The arguments of a :class:`Group` that are neither options nor a subcommand."""
+    return list(context.meta.get(_WORDS, ()))
+
+
+def overrides_of(context: typer.Context) -> list[str]:
+    """The unknown options of an :class:`OverridableGroup`, with their values."""
+    return list(context.meta.get(_OVERRIDES, ()))
+
+
+def as_typed(context: typer.Context, option: str) -> str:
+    """The spelling of ``option`` that the user typed: ``--batch-sizes`` or ``-b`` for ``--batch-size``."""
+    same = [names for parameter in context.command.params if option in (names := parameter.opts)]
+    spellings = {option, *(name for names in same for name in names)}
+    spellings |= {alias for alias, name in ALIASES.items() if name in spellings}
+    typed = (argument.partition("=")[0] for argument in context.meta.get(_ARGUMENTS, ()))
+    return next((argument for argument in typed if argument in spellings), option)
+
+
+def same_command(context: typer.Context, *, without: Collection[str] = ()) -> str:
+    """The command line as it was typed, to be typed again; options in ``without`` are left out with their values."""
+    flags = {
+        name for parameter in context.command.params for name in parameter.opts if getattr(parameter, "is_flag", 0)
+    }
+    kept = []
+    remaining = list(context.meta.get(_ARGUMENTS, ()))
+    while remaining:
+        argument = remaining.pop(0)
+        name, equals, _ = argument.partition("=")
+        if name not in without:
+            kept.append(argument)
+        elif name not in flags and not equals:
+            remaining = remaining[1:]
+    names = []
+    here: Any = context
+    while here.parent is not None:  # the program itself may have been started by another name
+        names.append(str(here.info_name))
+        here = here.parent
+    return shlex.join(["torchscale", *reversed(names), *kept])
+
+
+def split_words(
+    arguments: Iterable[str], options: Mapping[str, bool], commands: Collection[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Splits the arguments of a group into its own options (with all that follows a subcommand), its words, and options
+    that it does not know.
+
+    Args:
+        arguments: As typed.
+        options: Option → whether it takes a value.
+        commands: Names of subcommands.
+
+    Raises:
+        UsageError: words stand before a subcommand.
+    """
+    own: list[str] = []
+    words: list[str] = []
+    unknown: list[str] = []
+    remaining = list(arguments)
+    while remaining:
+        argument = remaining.pop(0)
+        name, equals, _ = argument.partition("=")
+        if argument in commands:
+            if words:
+                raise UsageError(
+                    f"unexpected argument {words[0]!r} before {argument}", hint=f"write it after {argument}"
+                )
+            return [*own, argument, *remaining], words, unknown
+        if not argument.startswith("-"):
+            words.append(argument)
+        elif name in options or not argument.startswith("--"):
+            own.append(argument)
+            if options.get(name) and not equals and remaining:
+                own.append(remaining.pop(0))
+        else:
+            unknown.append(argument)
+            if not equals and remaining and not remaining[0].startswith("-"):
+                unknown.append(remaining.pop(0))
+    return own, words, unknown
+
+
+def finish_commands(app: typer.Typer, *, root: bool = True) -> None:
+    """Give every command of ``app`` its help text, one line per paragraph, and the options that all have.
+
+    A group that was given a help text keeps it; the options of the program itself stay as they are.
+    """
+    callback = app.registered_callback
+    if callback is not None:
+        if not isinstance(app.info.help, str):
+            callback.help = help_of(callback.callback)
+        if not root:
+            callback.callback = _with_verbosity(callback.callback)
+    for command in app.registered_commands:
+        command.help = help_of(command.callback)
+        command.callback = _with_verbosity(command.callback)
+        command.cls = Command
+    for group in app.registered_groups:
+        instance = group.typer_instance
+        if instance is not None:
+            if getattr(instance.info.cls, "value", instance.info.cls) is None:
+                instance.info.cls = PlainGroup
+            finish_commands(instance, root=False)
+
+
+def _with_verbosity(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """``function`` with the options ``--verbose`` and ``--quiet``, which it never sees."""
+    if function is None:
+        return None
+    wrapped = function
+
+    @functools.wraps(wrapped)
+    def command(*, verbose: bool = False, quiet: bool = False, **options: Any) -> Any:  # noqa: ANN401
+        raise_verbosity(verbose=verbose, quiet=quiet)
+        return wrapped(**options)
+
+    signature = inspect.signature(wrapped, eval_str=True)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
+        for name, option in (("verbose", VerboseOption), ("quiet", QuietOption))
+    ]
+    parameters = [*signature.parameters.values(), *added]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _canonical(arguments: Iterable[str], params: Iterable[Any]) -> list[str]:
+    """The arguments with the first spelling of every option, and ``--key.sub value`` as ``--key.sub=value``, up to
+    ``--``; an alias that is an option stays."""
+    own = {name for parameter in params for name in parameter.opts}
+    names = {alias: name for alias, name in ALIASES.items() if name in own and alias not in own}
+    changed = []
+    remaining = list(arguments)
+    while remaining and remaining[0] != "--":
+        argument = remaining.pop(0)
+        name, equals, value = argument.partition("=")
+        if name.startswith("--") and "." in name and not equals and remaining and not remaining[0].startswith("-"):
+            equals, value = "=", remaining.pop(0)
+        changed.append(f"{names.get(name, name)}{equals}{value}")
+    return [*changed, *remaining]
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Errors of values without the words of the library that found them."""
+    try:
+        yield
+    except typer.BadParameter as error:
+        error.message = error.message.removeprefix("Value error, ")
+        raise
+
+
+def _value_options(params: Iterable[Any]) -> dict[str, bool]:
+    options = [parameter for parameter in params if parameter.param_type_name == "option"]
+    return {
+        name: not (option.is_flag or option.count)
+        for option in options
+        for name in (*option.opts, *option.secondary_opts)
+    }
+
+
+def _without_flag_types(params: list[Any]) -> list[Any]:
+    """Flags take no value: help shows no type for them."""
+    for parameter in params:
+        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""
+    return params

@@ -10,6 +10,9 @@ DEMO := results/demo
 # One more than there are cores: many tests wait for processes to start, or for one to hang.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
+# Tests start hundreds of processes that import the same modules: Python keeps what it compiled for the first.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test fast fix lint types contracts unit unit-fast unit-quiet campaign clean
 
@@ -32,7 +35,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt
 demo: install
 	-$(BIN)/torchscale validate
 	$(BIN)/torchscale benchmark benchmark_config.yaml --output-dir $(DEMO)
-	$(BIN)/torchscale report --source $(DEMO) --format html --format pdf
+	$(BIN)/torchscale report $(DEMO) --format html --format pdf
 
 # What is soon done comes first. Type checks keep one core busy: they run beside the tests, but not beside those that
 # judge times.

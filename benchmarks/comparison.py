@@ -7,7 +7,8 @@
 
 Simulated: each launch has its own random effect (launch-to-launch noise), and its steps are noisy and autocorrelated
 (AR(1)). Its throughput is samples ÷ the summed time of its steps. The comparison is the code that the command runs. The
-last column is the result of one t-test over the pooled steps of all launches.
+last column is the result of one t-test over the pooled steps of all launches. A second table has equal systems of which
+sides were measured in several sessions, each with a random effect of its own.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import signal, stats
 
-from tests.factories import cells
-from torchscale.analysis.comparison.compare import Verdict, compare
+from tests.factories import cells, environment
+from torchscale.analysis.comparison.compare import compare
+from torchscale.analysis.comparison.pair import Verdict
 from torchscale.results.reader import read_summary
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell, ResultSet
 from torchscale.schema.state import State
 
@@ -110,13 +113,61 @@ def measured_noise(directories: Sequence[Path]) -> tuple[Noise, str]:
                 continue
             launches += len(figures.launch_samples_per_second)
             spreads.append(statistics.stdev(math.log(rate) for rate in figures.launch_samples_per_second))
-            steps.append((figures.step_p95 - figures.step_p50) / figures.step_p50 / 1.645)
+            steps.append((figures.steps.p95 - figures.steps.p50) / figures.steps.p50 / 1.645)
             correlations.append(figures.autocorrelation or 0.0)
     if not spreads:
         raise SystemExit("no cell has three launches")
     correlation = min(0.9, max(0.0, statistics.median(correlations)))
     noise = Noise(statistics.median(spreads), statistics.median(steps), correlation)
     return noise, f"{launches} launches of {len(spreads)} cells in {', '.join(map(str, directories))}"
+
+
+def simulate_sessions(sides: tuple[Sequence[int], Sequence[int]], spread: float, pairs: int, seed: int) -> Rates:
+    """Equal pairs. ``sides`` are the launches of each session, ``spread`` the relative standard deviation of sessions;
+    that of launches is 2 %. ``pooled_different`` is here the share where sessions are ignored."""
+    generator = np.random.default_rng(seed)
+    (cell,) = cells(batch_sizes=[8], gpu_counts=[1])
+    different = worse = ignored = 0
+    for _ in range(pairs):
+        found = [_sessions(cell, sizes, spread, generator) for sizes in sides]
+        (change,) = compare(found[0], found[1]).cells[0].changes
+        different += change.verdict in _CLEAR
+        worse += change.verdict is Verdict.WORSE
+        (change,) = compare(*(one.model_copy(update={"later": ()}) for one in found)).cells[0].changes
+        ignored += change.verdict in _CLEAR
+    return Rates(different / pairs, worse / pairs, ignored / pairs)
+
+
+def _sessions(cell: TrainingCell, sizes: Sequence[int], spread: float, generator: np.random.Generator) -> ResultSet:
+    """A side; its sessions are days in January."""
+    days = [f"2026-01-{day:02}T00:00:00+00:00" for day in range(1, len(sizes) + 1)]
+    launches = []
+    for day, size in zip(days, sizes, strict=True):
+        level = generator.normal(0, spread)
+        rates = 100 * np.exp(level + generator.normal(0, 0.02, size))
+        launches += [LaunchFigures(started_at=day, values={"throughput": rate}) for rate in rates.tolist()]
+    first, *later = [Session(started_at=day, tool_version="", environment=environment()) for day in days]
+    result = ResultCell(cell=cell, state=State.OK, launches=tuple(launches))
+    return ResultSet(
+        name="simulated", created_at=days[0], environment=first.environment, later=tuple(later), cells=(result,)
+    )
+
+
+def print_sessions(pairs: int) -> None:
+    """The table of simulated sessions."""
+    print("\nsessions x launches | other side | spread of sessions | equal | equal, sessions ignored")
+    for sides in (
+        ([3] * 2, [3]),
+        ([3] * 2, [3] * 2),
+        ([3] * 3, [3] * 3),
+        ([3] * 5, [3]),
+        ([3] * 10, [3]),
+        ([1] * 5, [1] * 5),
+    ):
+        for spread in (0.01, 0.02, 0.06):
+            rates = simulate_sessions(sides, spread, pairs, seed=len(sides[0]))
+            reference, other = (f"{len(sizes)} x {sizes[0]}" for sizes in sides)
+            print(f"{reference} | {other} | {spread:.0%} | {rates.called_different:.1%} | {rates.pooled_different:.1%}")
 
 
 def main() -> None:
@@ -147,6 +198,7 @@ def main() -> None:
                 f"{noise.launch:.2%} | {launches} | {equal.called_different:.1%} | {many.called_different:.1%} | "
                 f"{slower.called_worse:.1%} | {all_slower.called_worse:.1%} | {equal.pooled_different:.1%}"
             )
+    print_sessions(arguments.pairs)
 
 
 if __name__ == "__main__":

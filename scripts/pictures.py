@@ -67,11 +67,10 @@ def main() -> None:
             "benchmark",
             place,
             "report",
-            "--source",
             str(run),
             "--format",
             "terminal",
-            shown="report --source results/demo --format terminal",
+            shown="report results/demo --format terminal",
         )
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         draw(

@@ -15,7 +15,6 @@ LINES_IN_FUNCTIONS = 60
 
 TESTED_BY: dict[str, str] = {
     # Steps of one computation, tested where it is whole: on worked inputs whose result is known by hand.
-    "analysis/comparison/matching.py": "analysis/comparison/test_compare.py",
     "analysis/diagnosis/rules_communication.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/diagnosis/rules_device.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/diagnosis/rules_ranks.py": "analysis/diagnosis/test_diagnose.py",
@@ -39,6 +38,11 @@ TESTED_BY: dict[str, str] = {
     # Parts of the report, tested on the document that they are parts of.
     "report/formats/chart_plotly.py": "report/test_build.py",
     "report/formats/chart_svg.py": "report/test_build.py",
+    "report/formats/html.py": "report/test_build.py",
+    "report/sections/environment.py": "report/test_build.py",
+    "report/sections/failures.py": "report/sections/test_causes.py",
+    "report/sections/scaling.py": "report/formats/test_markdown.py",
+    "report/text/labels.py": "report/test_build.py",
     "report/formats/comparison_export.py": "report/formats/test_exports.py",
     "report/formats/export.py": "report/test_build.py",
     "report/sections/cells.py": "report/test_build.py",
@@ -46,6 +50,8 @@ TESTED_BY: dict[str, str] = {
     "report/formats/report_export.py": "report/formats/test_exports.py",
     "report/sections/charts.py": "report/test_build.py",
     "report/sections/collectives.py": "report/test_machine.py",
+    "report/sections/comparison_cells.py": "report/sections/test_comparison.py",
+    "report/sections/comparison_overview.py": "report/sections/test_comparison.py",
     "report/sections/comparison_overall.py": "report/sections/test_comparison.py",
     "report/sections/compute.py": "report/test_machine.py",
     "report/sections/frontier.py": "report/test_sections.py",
@@ -59,9 +65,11 @@ TESTED_BY: dict[str, str] = {
     "report/text/comparison.py": "report/sections/test_comparison.py",
     # Commands and what they call, tested through the command line.
     "cli/baseline.py": "cli/test_compare.py",
+    "cli/benchmark.py": "cli/test_options.py",
     "cli/memory.py": "cli/test_options.py",
     "cli/profile.py": "cli/test_options.py",
     "cli/report.py": "cli/test_commands.py",
+    "plan/kinds/training.py": "plan/test_expand.py",
     "results/comparison_inputs.py": "cli/test_compare.py",
     "run/catalog.py": "cli/test_commands.py",
     "run/cell_profiler.py": "integration/test_diagnosis.py",

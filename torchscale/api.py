@@ -20,8 +20,9 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from torchscale.analysis.comparison.compare import THRESHOLD, Pair, compare
-from torchscale.config.choices import ProfileTarget, Requirement, Rerun, ToolChoice, WindowChoice
+from torchscale.analysis.comparison.compare import THRESHOLD, compare
+from torchscale.analysis.comparison.pair import Pair
+from torchscale.config.choices import MatchKey, ProfileTarget, Requirement, Rerun, ToolChoice, WindowChoice
 from torchscale.config.dump import to_json
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment, load_experiment_from
@@ -134,7 +135,7 @@ def profile(
     Args:
         config: Describes one workload; its largest device count is recorded.
         overrides: As of :func:`benchmark`.
-        output_dir: A run folder, new or to be joined; ``profiles/<time>`` by default.
+        output_dir: A run folder, new or to be joined; ``results/profile-<what>-<time>`` by default.
         seconds: Record this long, in whole steps,
         max_steps: but no more steps than this.
         target: ``"sync_stalls"``, ``"kernels"``, ``"memory"``, ``"input"`` or ``"all"``.
@@ -188,7 +189,12 @@ def analyze(
 
 
 def compare_results(
-    reference: str | Path | ResultSet, other: str | Path | ResultSet, *, threshold: float = THRESHOLD
+    reference: str | Path | ResultSet,
+    other: str | Path | ResultSet,
+    *,
+    threshold: float = THRESHOLD,
+    match: Sequence[MatchKey | str] = (),
+    accept_flags: bool = False,
 ) -> Pair:
     """``other`` against ``reference``: results directories, records or baselines, as ``torchscale compare`` takes them.
 
@@ -196,13 +202,17 @@ def compare_results(
         reference: The side that ratios divide by.
         other: The side that is judged.
         threshold: Relative changes up to this count as none.
+        match: Compare training and memory cells that are equal in these, whatever else differs: ``["model",
+            "global_batch"]``.
+        accept_flags: Give a verdict also where only one side was contended or throttled.
 
     Raises:
-        UsageError: a side does not exist.
+        UsageError: a side does not exist, or ``match`` is wrong or does not tell cells apart.
         StoreError: a side cannot be read.
     """
     sides = [side if isinstance(side, ResultSet) else load_source(str(side)) for side in (reference, other)]
-    return compare(sides[0], sides[1], threshold=threshold)
+    keys = [_choice(MatchKey, "match", key) for key in match]
+    return compare(sides[0], sides[1], threshold=threshold, match=keys, accept_flags=accept_flags)
 
 
 def _experiment(config: Config, overrides: Mapping[str, object] | None) -> Experiment:

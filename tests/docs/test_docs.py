@@ -15,6 +15,7 @@ from torchscale.analysis.training.flags import Flag
 from torchscale.cli.main import app
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
+from torchscale.report.text.figures import DEFINED
 from torchscale.schema.state import State
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -87,3 +88,9 @@ def test_every_state_and_flag_is_explained() -> None:
     benchmark, method = ((ROOT / "docs" / name).read_text() for name in ("benchmark.md", "method.md"))
     assert all(f"| `{state.value}` |" in benchmark for state in State)
     assert all(f"| `{flag.value}` |" in method for flag in Flag)
+
+
+def test_every_figure_of_a_cell_is_defined() -> None:
+    method = (ROOT / "docs" / "method.md").read_text()
+    rows = [f"| {quantity.heading} | {quantity.definition} |" for quantity in DEFINED]
+    assert [row for row in rows if row not in method] == []

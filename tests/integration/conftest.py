@@ -64,7 +64,8 @@ class Program:
 
     def env(self) -> dict[str, str]:
         """This environment, the faulty models, and a mark that every descendant inherits."""
-        return {**os.environ, "PYTHONPATH": str(MODELS), "TORCHSCALE_TEST_MARK": self.mark, "COLUMNS": "120"}
+        path = os.pathsep.join([str(MODELS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        return {**os.environ, "PYTHONPATH": path, "TORCHSCALE_TEST_MARK": self.mark, "COLUMNS": "120"}
 
     def config(self, name: str = "config.json", **content: Any) -> str:
         """Write a config (fast unless told otherwise) and return its name."""

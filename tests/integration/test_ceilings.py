@@ -43,7 +43,7 @@ def test_one_config_measures_the_machine_and_the_training(program: Program, gpu_
         assert 0 < cell["compute"]["mfu"] < 1.5
         assert "measured matrix products" in cell["compute"]["peak"]["source"]
         assert cell["compute"]["intensity"] > 0
-        assert cell["compute"]["bound"] in ("compute", "memory", "communication", "input")
+        assert cell["compute"]["bound"] in ("compute", "memory", "overhead", "communication", "input")
         assert cell["figures"]["flops"]["forward"] == pytest.approx(3_172_864)
         assert cell["figures"]["joules_per_step"] is None  # no GPU
     rows = list(csv.DictReader(io.StringIO((program.directory / "results/run/summary.csv").read_text())))
@@ -58,7 +58,7 @@ def test_one_config_measures_the_machine_and_the_training(program: Program, gpu_
     assert program.run("report", "--source", "results/run", *formats).returncode == 0
     assert (program.directory / "results/run/report.pdf").read_bytes().startswith(b"%PDF")
     page = (program.directory / "results/run/report.md").read_text()
-    for title in ("Compute", "Memory", "Ceilings", "Collectives"):
+    for title in ("Compute", "Memory", "Peak rates", "Collectives"):
         assert f"## {title}\n" in page
 
 
@@ -117,7 +117,6 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
         (("comm", "--link", "nvlink9"), "nvlink9"),
         (("hardware", "--dtype", "fp7"), "fp7"),
         (("memory", "--model", "tiny-gpt2", "--limit", "lots"), "lots"),
-        (("memory",), "--model"),
         (("comm", "stray"), "stray"),
     ],
 )
@@ -130,8 +129,8 @@ def test_wrong_input_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, ...
 
 def test_one_device_is_too_few_for_a_collective(program: Program) -> None:
     done = program.run("comm", "-n", "1")
-    assert done.returncode == 3
-    assert "needs 2 devices" in done.stderr or "only" in done.stderr
+    assert done.returncode == 2
+    assert "-n 1: a collective needs at least two devices" in done.stderr
 
 
 GROUP = ("--launch.isolation=group",)

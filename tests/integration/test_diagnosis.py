@@ -124,7 +124,7 @@ def test_the_sweep_profiles_what_calls_for_it_and_the_report_shows_it(program: P
     )
     done = program.run("benchmark", config)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("Profiled") == 1
+    assert done.stderr.count("Sync stall time") == 1
     (directory,) = (program.directory / "results" / "run" / "cells").glob("*/profile-0")
     assert "-n2-" in directory.parent.name
     analysis = json.loads((directory / "analysis.json").read_text())
@@ -135,7 +135,7 @@ def test_the_sweep_profiles_what_calls_for_it_and_the_report_shows_it(program: P
     before = program.records()
     again = program.run("benchmark", config)
     assert again.returncode == 0
-    assert "Profiled" not in again.stderr
+    assert "Sync stall time" not in again.stderr
     assert program.records() == before
     shown = program.run("report", "--source", "results/run", "--format", "md", "--output", "-").stdout
     assert "## Profiles" in shown

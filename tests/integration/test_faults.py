@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -65,14 +66,18 @@ def test_a_single_rank_that_raises(program: Program) -> None:
     assert record["state"] == "crashed"
     assert "faulty.py" in record["failures"][0]["traceback"]
     assert record["payload"]["ranks"] == []
+    assert "1 of 1 cell failed:" in done.stdout
+    assert re.search(r"at .*faulty\.py:\d+ in _fail", done.stdout)
+    (log,) = re.findall(r"log: (\S+)", done.stdout)
+    assert (program.directory / log).is_file()
+    assert "--rerun failed" in done.stderr
 
 
-@pytest.mark.campaign
-def test_a_builder_that_is_not_there(program: Program) -> None:
+def test_a_builder_that_is_not_there_is_found_before_the_sweep(program: Program) -> None:
     done = program.run("benchmark", program.config(models="faulty:hang_here_not", gpu_counts=[1]))
-    assert done.returncode == 1
-    (record,) = program.records().values()
-    assert "faulty has no 'hang_here_not'" in record["reason"]
+    assert done.returncode == 3
+    assert "faulty has no 'hang_here_not'" in done.stderr
+    assert program.records() == {}
 
 
 def test_a_budget_that_nothing_fits_in_is_a_timeout(program: Program) -> None:

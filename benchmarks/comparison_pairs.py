@@ -1,0 +1,169 @@
+"""How often `torchscale compare` calls two measurements of one configuration different, by real launches.
+
+::
+
+    PYTHONPATH=. python benchmarks/comparison_pairs.py --output results/pairs            # 40 pairs, about 45 minutes
+
+Each pair is two results directories of one short cell with three launches each, measured one after the other; no
+launch belongs to two pairs. In every second pair one side, by turns the first and the second, is measured while other
+processes compute on all cores. Interrupted, the same command goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torchscale
+from torchscale.analysis.comparison.compare import compare
+from torchscale.analysis.comparison.pair import CellComparison, Change, Verdict
+from torchscale.results.comparison_inputs import load_source
+
+CONFIG = {
+    "models": "tiny-decoder",
+    "batch_sizes": [4],
+    "gpu_counts": [1],
+    "device": "cpu",
+    "benchmark": {
+        "warmup_steps": 10,
+        "warmup_seconds": 0.5,
+        "warmup_max_seconds": 1.5,
+        "measure_seconds": 2.0,
+        "repeats": 3,
+    },
+    "launch": {"threads_per_rank": 1, "timeout_seconds": 120},
+}
+"""One rank on one core: a launch of about five seconds, most of which is the start of Python."""
+ALLOWED = 0.05
+"""Share of equal pairs that may be called different: the level of the test."""
+_WRONG = (Verdict.BETTER, Verdict.WORSE)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The directories of both sides, and which of them is measured under load; ``None`` for neither."""
+
+    number: int
+    sides: tuple[Path, Path]
+    loaded: int | None
+
+    @property
+    def condition(self) -> str:
+        """What the table calls it."""
+        return "left alone" if self.loaded is None else f"{'AB'[self.loaded]} loaded"
+
+
+def planned_pairs(count: int, output: Path) -> list[Pair]:
+    """Every second one with a loaded side."""
+    pairs = []
+    for number in range(count):
+        directory = output / f"pair-{number:02}"
+        loaded = number // 2 % 2 if number % 2 else None
+        pairs.append(Pair(number, (directory / "a", directory / "b"), loaded))
+    return pairs
+
+
+def measure(pair: Pair) -> None:
+    """Both sides, A first; launches that are there are kept."""
+    for place, side in enumerate(pair.sides):
+        with _load() if pair.loaded == place else _quiet():
+            torchscale.benchmark(CONFIG, output_dir=side)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _load() -> Iterator[None]:
+    """A process that computes for each core."""
+    cores = len(os.sched_getaffinity(0))
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def judged(pair: Pair, *, accept_flags: bool = False) -> tuple[CellComparison, Change]:
+    """The cell, and its change of throughput.
+
+    Raises:
+        SystemExit: a side has no figures.
+    """
+    sides = [load_source(str(side)) for side in pair.sides]
+    found = compare(sides[0], sides[1], accept_flags=accept_flags).decided_by([])
+    if not found:
+        states = ", ".join(f"{side.name}: {cell.state.value}" for side in sides for cell in side.cells)
+        raise SystemExit(f"pair {pair.number}: nothing to compare ({states})")
+    return found[0]
+
+
+def row(pair: Pair) -> str:
+    """A line of the table."""
+    cell, change = judged(pair)
+    interval = change.ratio.interval
+    ends = "" if interval is None else f"{interval[0] - 1:+.1%} to {interval[1] - 1:+.1%}"
+    verdict = change.verdict.value + (f" ({', '.join(change.conditions)})" if change.conditions else "")
+    flagged = " | ".join(
+        f"{sum('contended' in (launch.flags or ()) for launch in side.launches)} of {len(side.launches)}"
+        for side in (cell.before, cell.after)
+        if side is not None
+    )
+    return f"{pair.number} | {pair.condition} | {change.ratio.value - 1:+.1%} | {ends} | {verdict} | {flagged}"
+
+
+def print_totals(pairs: list[Pair]) -> int:
+    """How often each verdict was given, by condition; returns how many pairs were called different."""
+    wrong = 0
+    print("\npairs | called different | same | unclear | unclear by conditions | different if flags were accepted")
+    for condition, members in (
+        ("left alone", [pair for pair in pairs if pair.loaded is None]),
+        ("one side loaded", [pair for pair in pairs if pair.loaded is not None]),
+    ):
+        changes = [judged(pair)[1] for pair in members]
+        counts = Counter(change.verdict for change in changes if not change.conditions)
+        withheld = sum(bool(change.conditions) for change in changes)
+        different = sum(counts[verdict] for verdict in _WRONG)
+        accepted = sum(judged(pair, accept_flags=True)[1].verdict in _WRONG for pair in members)
+        same, unclear = counts[Verdict.SAME], counts[Verdict.UNCLEAR]
+        print(f"{len(members)} {condition} | {different} | {same} | {unclear} | {withheld} | {accepted}")
+        wrong += different
+    return wrong
+
+
+def main() -> int:
+    """Measure what is missing, then print a line a pair and the totals; 1 where too many were called different."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True, help="directory of the results; kept")
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--minutes", type=float, default=90.0, help="begin no pair after this long")
+    arguments = parser.parse_args()
+    end = time.monotonic() + 60 * arguments.minutes
+    done: list[Pair] = []
+    print("pair | machine | change | 95 % interval | verdict | contended, A | contended, B")
+    for pair in planned_pairs(arguments.pairs, arguments.output):
+        if time.monotonic() > end:
+            print(f"stopped after {len(done)} of {arguments.pairs} pairs: {arguments.minutes:g} minutes are over")
+            break
+        measure(pair)
+        done.append(pair)
+        print(row(pair), flush=True)
+    wrong = print_totals(done)
+    print(f"{wrong} of {len(done)} equal pairs were called different")
+    return int(wrong > ALLOWED * len(done))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -78,6 +78,8 @@ campaign: $(VENV)/.installed-dev
 	for strategy in fsdp tensor pipeline; do \
 	  $(BIN)/python benchmarks/fidelity.py --model tiny-decoder --strategy $$strategy --ranks 2 --batch-size 8 --processes 10; \
 	done
+	$(BIN)/python benchmarks/fidelity_family.py --processes 5
+	$(BIN)/python benchmarks/fidelity_family.py --launches 8 --heap
 	$(BIN)/python benchmarks/overhead.py --pairs 10
 	$(BIN)/python benchmarks/sweep_efficiency.py --repeats 5
 	$(BIN)/python benchmarks/collectives.py --pairs 30

@@ -8,9 +8,12 @@ Under torchrun it warms up and times a number of steps; rank 0 writes the throug
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
+import importlib
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -42,6 +45,7 @@ class BareLoop:
     optimizer: torch.optim.Optimizer
     batches: list[dict[str, torch.Tensor]]
     done: int = 0
+    dtype: torch.dtype | None = None
 
     @classmethod
     def build(cls, name: str, batch_size: int, image_size: int | None = None) -> BareLoop:
@@ -62,9 +66,29 @@ class BareLoop:
         ]
         return cls(DistributedDataParallel(model) if world_size > 1 else model, optimizer, batches)
 
+    @classmethod
+    def of_builder(
+        cls, path: str, options: dict[str, Any], batch_size: int, optimizer: str, precision: str
+    ) -> BareLoop:
+        """A loop over a model that ``module:function``, in this directory, returns and that draws its batches."""
+        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        module_name, _, function = path.partition(":")
+        torch.manual_seed(0)
+        model: Any = getattr(importlib.import_module(module_name), function)(**options).train()
+        generator = torch.Generator().manual_seed(rank)
+        batches = [model.make_batch(batch_size, generator) for _ in range(4)]
+        update: torch.optim.Optimizer
+        if optimizer == "sgd":
+            update = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+        else:
+            update = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        dtype = torch.bfloat16 if precision == "bf16" else None
+        return cls(DistributedDataParallel(model) if world_size > 1 else model, update, batches, dtype=dtype)
+
     def passes(self, batch: dict[str, torch.Tensor]) -> None:
         """Forward and backward pass."""
-        output = self.model(**batch)
+        with contextlib.nullcontext() if self.dtype is None else torch.autocast("cpu", dtype=self.dtype):
+            output = self.model(**batch)
         loss: torch.Tensor = output if isinstance(output, torch.Tensor) else output.loss
         loss.backward()  # type: ignore[no-untyped-call]
 
@@ -113,10 +137,13 @@ def pin(threads: int) -> None:
 
 
 def main() -> None:
-    """Warm up, measure, and write ``{"samples_per_second": …}``."""
+    """Warm up, measure, and write ``{"samples_per_second": …, "minor_faults_per_step": …}``."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", default="tiny-resnet", choices=MODELS)
+    parser.add_argument("--model", default="tiny-resnet", help=f"{', '.join(MODELS)}, or module:function")
+    parser.add_argument("--options", type=json.loads, default={}, help="of the function, as JSON")
+    parser.add_argument("--optimizer", default="adamw", choices=("sgd", "adamw"), help="of a model of a function")
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="of a model of a function")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--warmup", type=int, default=40)
@@ -127,14 +154,21 @@ def main() -> None:
     world_size = int(os.environ["WORLD_SIZE"])
     if world_size > 1:
         dist.init_process_group("gloo")
-    loop = BareLoop.build(arguments.model, arguments.batch_size, arguments.image_size)
+    if ":" in arguments.model:
+        how = arguments.optimizer, arguments.precision
+        loop = BareLoop.of_builder(arguments.model, arguments.options, arguments.batch_size, *how)
+    else:
+        loop = BareLoop.build(arguments.model, arguments.batch_size, arguments.image_size)
     loop.run(arguments.warmup)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     seconds = torch.tensor([loop.run(arguments.steps)], dtype=torch.float64)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
     if world_size > 1:
         dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
     if int(os.environ["RANK"]) == 0:
         rate = arguments.batch_size * world_size * arguments.steps / seconds.item()
-        arguments.out.write_text(json.dumps({"samples_per_second": rate}))
+        figures = {"samples_per_second": rate, "minor_faults_per_step": faults / arguments.steps}
+        arguments.out.write_text(json.dumps(figures))
     del loop
     gc.collect()
     if world_size > 1:

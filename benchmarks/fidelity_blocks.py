@@ -84,7 +84,8 @@ def main() -> None:
     with joined_ranks(task) as ranks, tempfile.TemporaryDirectory() as directory:
         trainer = Trainer(cell, ranks)
         batches = [trainer.source.next_batch() for _ in range(4)]
-        bare = bare_loop.BareLoop(trainer.model, trainer.optimizer, batches)
+        dtype = torch.bfloat16 if arguments.precision == "bf16" else None
+        bare = bare_loop.BareLoop(trainer.model, trainer.optimizer, batches, dtype=dtype)
         if arguments.strategy == "pipeline":
             pieces = cell.strategy.pieces(cell.degrees)
             (stage,) = trainer.model.children()
@@ -112,7 +113,7 @@ def _foreign_share(load: HostLoad) -> float:
 
 
 def _cell(arguments: argparse.Namespace, world_size: int) -> TrainingCell:
-    options = dict(MODELS[arguments.model].options)
+    options = arguments.options if ":" in arguments.model else dict(MODELS[arguments.model].options)
     if arguments.image_size:
         options["image_size"] = arguments.image_size
     return TrainingCell(
@@ -122,9 +123,9 @@ def _cell(arguments: argparse.Namespace, world_size: int) -> TrainingCell:
         scaling="weak",
         world_size=world_size,
         device="cpu",
-        precision="fp32",
+        precision=arguments.precision,
         strategy={"name": arguments.strategy},
-        optimizer="adamw",
+        optimizer=arguments.optimizer,
         learning_rate=1e-4,
         channels_last=False,
         compile=False,
@@ -139,7 +140,10 @@ def _cell(arguments: argparse.Namespace, world_size: int) -> TrainingCell:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", default="tiny-resnet")
+    parser.add_argument("--model", default="tiny-resnet", help="of the catalogue, or module:function")
+    parser.add_argument("--options", type=json.loads, default={}, help="of the function, as JSON")
+    parser.add_argument("--optimizer", default="adamw", choices=("sgd", "adamw"))
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     parser.add_argument("--strategy", default="ddp")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int)

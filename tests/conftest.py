@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.campaign import WHOLE
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+
+_ALLOWED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+"""No machine is too slow to draw examples, and files of one example may be written over by the next."""
+for _name, _fixed in (("same examples", True), ("random examples", False)):
+    settings.register_profile(_name, derandomize=_fixed, deadline=None, suppress_health_check=_ALLOWED)
+settings.load_profile("random examples" if WHOLE else "same examples")
 
 HERE = Path(__file__).parent
 SLOW_DIRECTORIES = (HERE / "worker", HERE / "integration")

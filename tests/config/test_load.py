@@ -6,9 +6,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.campaign import WHOLE
 from torchscale.config.dump import to_json, to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
@@ -268,7 +269,7 @@ def test_a_preset_fills_only_what_is_not_written(tmp_path: Path) -> None:
     assert (rule.max_steps, rule.min_steps, rule.target_half_width) == (7, 20, 0.05)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=200)
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
 def test_any_bytes_give_an_experiment_or_a_clear_error(tmp_path: Path, content: bytes) -> None:
     for name in ("fuzz.yaml", "fuzz.json"):
@@ -287,7 +288,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(words, values, max_size=6))
 def test_any_structure_gives_an_experiment_or_a_clear_error(tmp_path: Path, content: dict[str, object]) -> None:
     (tmp_path / "fuzz.yaml").write_text(yaml.safe_dump(content))
@@ -378,7 +379,7 @@ configs = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=200 if WHOLE else 60)
 @given(configs)
 def test_what_config_show_prints_loads_to_the_same(tmp_path: Path, content: dict[str, object]) -> None:
     experiment = load(tmp_path, json.dumps(content), name="config.json")

@@ -28,7 +28,7 @@ def complaint(*values: ConfigValue, overrides: tuple[str, ...] = ()) -> str:
     return caught.value.message
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.text(st.characters(), max_size=60) | st.sampled_from(["true", "null", "1e3", "'", "[1, 2]", "a: b", "&a", ""])
 )
@@ -44,7 +44,7 @@ def test_text_arrives_unchanged_or_as_one_clear_line(text: str) -> None:
         assert experiment.hardware.disk_path == text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

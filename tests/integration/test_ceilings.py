@@ -12,7 +12,7 @@ import pytest
 
 from tests.campaign import cases
 from tests.cli.program import torchscale
-from tests.integration.conftest import Program
+from tests.integration.conftest import FAST, Program
 
 pytestmark = pytest.mark.integration
 
@@ -29,10 +29,13 @@ def test_one_config_measures_the_machine_and_the_training(program: Program, gpu_
         gpu_counts=gpu_counts,
         measure=["hardware", "collectives", "memory", "training"],
         launch={"isolation": "group"},
+        benchmark={**FAST, "max_steps": 10_000, "min_seconds": 1.5, "max_seconds": 2.0},
+        telemetry={"interval_seconds": 0.2},
         **SMALL,
     )
     done = program.run("benchmark", config, "--json")
     assert done.returncode == 0, done.stderr
+    assert program.leftovers() == []
     found = json.loads(done.stdout)
     kinds = [cell["cell"]["kind"] for cell in found["machine"]]
     counts = len(gpu_counts)
@@ -46,6 +49,13 @@ def test_one_config_measures_the_machine_and_the_training(program: Program, gpu_
         assert cell["compute"]["bound"] in ("compute", "memory", "overhead", "communication", "input")
         assert cell["figures"]["flops"]["forward"] == pytest.approx(3_172_864)
         assert cell["figures"]["joules_per_step"] is None  # no GPU
+        telemetry = cell["figures"]["telemetry"]
+        assert telemetry["readings"] >= 3
+        assert 1.0 < telemetry["seconds"] < 6.0
+        assert 0 < telemetry["cpu_busy"] <= 1
+        assert telemetry["memory_used_peak_bytes"] > 0
+        assert telemetry["sampler_cpu_seconds"] > 0
+        assert telemetry["gpus"] == []
     rows = list(csv.DictReader(io.StringIO((program.directory / "results/run/summary.csv").read_text())))
     assert [row["kind"] for row in rows] == [*kinds, *["training"] * counts]
     assert [bool(row["mfu"]) for row in rows] == [False] * len(kinds) + [True] * counts
@@ -60,27 +70,6 @@ def test_one_config_measures_the_machine_and_the_training(program: Program, gpu_
     page = (program.directory / "results/run/report.md").read_text()
     for title in ("Compute", "Memory", "Peak rates", "Collectives"):
         assert f"## {title}\n" in page
-
-
-def test_telemetry_covers_the_measured_steps(program: Program) -> None:
-    measurement = {"preset": "quick", "warmup_steps": 2, "warmup_seconds": 0.1, "warmup_max_seconds": 0.5}
-    config = program.config(
-        models="tiny-decoder",
-        gpu_counts=[1],
-        benchmark={**measurement, "measure_seconds": 1.5},
-        telemetry={"interval_seconds": 0.2},
-    )
-    done = program.run("benchmark", config, "--json")
-    assert done.returncode == 0, done.stderr
-    (cell,) = json.loads(done.stdout)["cells"]
-    telemetry = cell["figures"]["telemetry"]
-    assert telemetry["readings"] >= 3
-    assert 1.0 < telemetry["seconds"] < 6.0
-    assert 0 < telemetry["cpu_busy"] <= 1
-    assert telemetry["memory_used_peak_bytes"] > 0
-    assert telemetry["sampler_cpu_seconds"] > 0
-    assert telemetry["gpus"] == []
-    assert program.leftovers() == []
 
 
 def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:

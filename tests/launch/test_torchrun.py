@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,14 @@ def test_a_real_launch_of_two_ranks(two_ranks: tuple[Path, LaunchRecord, list[Pr
     phases = [phase for phase, _ in itertools.groupby(progress.phase for progress in heard)]
     assert phases == ["starting", "building", "warming up", "measuring", "finishing"]
     assert (directory / "task.json").exists()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+def test_ranks_keep_what_their_steps_free(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
+    for rank in training_result(two_ranks[1]).ranks:
+        assert rank.allocator is not None and rank.allocator.setting == "keep"
+        assert rank.signals is not None and rank.signals.minor_faults is not None
+        assert rank.signals.minor_faults.seconds_each > 0
 
 
 def test_ranks_draw_different_data_and_start_from_the_same_weights(

@@ -46,13 +46,13 @@ from torchscale.schema.run.content import CellRun, LaunchDetail, Run
 from torchscale.schema.state import State
 
 
-def many_cells() -> RunSummary:
-    """10 batch sizes at 1 and 2 ranks of 16 models and settings, 320 cells; every 50th ran out of memory. Batch 1 of
-    the last setting scales worst."""
+def many_cells(batch_sizes: int = 10) -> RunSummary:
+    """That many batch sizes at 1 and 2 ranks of 16 models and settings, 320 cells; every 50th ran out of memory. Batch
+    1 of the last setting scales worst."""
     models = ["tiny-resnet", "tiny-gpt2", "resnet18", "resnet50"]
     config = experiment(
         models=models,
-        batch_sizes=list(range(1, 11)),
+        batch_sizes=list(range(1, batch_sizes + 1)),
         gpu_counts=[1, 2],
         training={"precision": ["fp32", "bf16"], "optimizer": ["adamw", "sgd"]},
     )

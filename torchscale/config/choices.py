@@ -14,6 +14,7 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotun
 Checkpointing = Literal["none", "selective", "full"]
 DataSource = Literal["synthetic", "synthetic-host", "cifar100", "shards"]
 Isolation = Literal["cell", "group"]
+Malloc = Literal["keep", "system"]
 Placement = Literal["packed", "spread"]
 Scaling = Literal["weak", "strong"]
 Preset = Literal["standard", "quick"]

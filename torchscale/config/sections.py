@@ -14,6 +14,7 @@ from torchscale.config.choices import (
     CompileMode,
     DataSource,
     Isolation,
+    Malloc,
     OptimizerName,
     Placement,
     Precision,
@@ -280,6 +281,11 @@ class LaunchSettings(ConfigSection):
     threads_per_rank: PositiveInt | None = Field(
         None,
         description="CPU threads of each rank; default: cores ÷ the largest device count that fits, at every count.",
+    )
+    malloc: Malloc = Field(
+        "keep",
+        description="keep: glibc keeps the memory that a step frees for the next step; system: its own defaults, which "
+        "may return it in every step. Variables (MALLOC_*, GLIBC_TUNABLES) and other allocators (LD_PRELOAD) win.",
     )
     env: dict[str, str] = Field(default_factory=dict, description="Environment variables of the worker processes.")
     timeout_seconds: PositiveSeconds = Field(

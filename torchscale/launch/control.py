@@ -95,6 +95,7 @@ def launch_task(
         exclusive_cores=plan.has_exclusive_cores(world_size),
         oversubscribed=plan.is_oversubscribed(world_size),
         threads_per_rank=plan.threads_per_rank,
+        malloc=plan.malloc,
         started_at=time.time(),
         budget_seconds=limits.budget_seconds,
         collective_timeout_seconds=limits.collective_seconds,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchscale.catalog.devices import find_device
-from torchscale.config.choices import DeviceKind
+from torchscale.config.choices import DeviceKind, Malloc
 from torchscale.config.experiment import Experiment
 from torchscale.errors import MachineError
 from torchscale.plan.kinds import plan_kind
@@ -33,6 +33,7 @@ class Plan:
         device: What the device request resolved to.
         device_indices: Usable devices in order: GPU indices, or cores on CPU.
         threads_per_rank: CPU threads of every rank of every cell.
+        malloc: Whether glibc keeps the memory that a step frees.
         numa_cores: Cores of each device's NUMA node, by device index; empty where unknown or not requested.
         uuids: UUIDs of the GPUs by index, as far as the driver reports them.
         peak_flops: FLOP/s that no device exceeds, by dtype: documented for GPUs, a bound for the cores of a CPU rank;
@@ -46,6 +47,7 @@ class Plan:
     numa_cores: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     uuids: Mapping[int, str] = field(default_factory=dict)
     peak_flops: Mapping[str, float] = field(default_factory=dict)
+    malloc: Malloc = "keep"
 
     @property
     def to_run(self) -> tuple[AnyCell, ...]:
@@ -118,7 +120,7 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     uuids = {info.index: info.uuid for info in devices if info.uuid is not None}
     cpu_peaks = {dtype: threads * rate for dtype, rate in _CORE_FLOPS.items()}
     peaks = cpu_peaks if device == "cpu" else _documented_peaks(devices, indices)
-    return Plan(cells, device, indices, threads, numa_cores, uuids, peaks)
+    return Plan(cells, device, indices, threads, numa_cores, uuids, peaks, experiment.launch.malloc)
 
 
 def _documented_peaks(devices: Sequence[DeviceInfo], indices: Sequence[int]) -> Mapping[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +10,13 @@ from pathlib import Path
 from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.config.choices import DeviceKind, ProfileTarget, Tool, WindowChoice
 from torchscale.errors import MachineError, TorchscaleError
-from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.nsys import Nsys, export, find_nsys
 from torchscale.launch.profile import EXPORT_SECONDS, record_cell
 from torchscale.plan.expand import Plan
 from torchscale.report.formats.perfetto import perfetto_json
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress
-from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.recording import Recording
 from torchscale.schema.profiles.request import RecordRequest
@@ -87,19 +85,7 @@ class CellProfiler:
             seconds=self.seconds,
             max_steps=self.max_steps,
         )
-        task = LaunchTask(
-            cell=cell,
-            launch=0,
-            device=self.plan.device,
-            device_indices=self.plan.device_indices_of(cell.world_size),
-            cpu_sets=self.plan.cpu_sets(cell.world_size),
-            exclusive_cores=self.plan.has_exclusive_cores(cell.world_size),
-            oversubscribed=self.plan.is_oversubscribed(cell.world_size),
-            threads_per_rank=self.plan.threads_per_rank,
-            started_at=time.time(),
-            collective_timeout_seconds=self.limits.collective_seconds,
-            recording=request,
-        )
+        task = launch_task(self.plan, cell, self.limits, recording=request)
         recording = record_cell(
             task,
             directory,

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchscale.schema.launch.task import GroupItem, LaunchTask
+from torchscale.worker.heap import keep_freed_memory
 
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.01
@@ -34,6 +35,8 @@ def main() -> None:
     launches = _launches(sys.argv[1:])
     first = next(launches)
     _limit_to_share(first.task, int(os.environ["LOCAL_RANK"]))
+    if first.task.malloc == "keep":
+        keep_freed_memory()
     if first.task.cell.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it once
     from torchscale.worker.rank import run_rank  # noqa: PLC0415 - imports torch, whose pools take the limits above

@@ -11,6 +11,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.node.environment import DeviceInfo, RankIdentity
 from torchscale.worker.devices import cuda_device
 from torchscale.worker.environment import collect_versions, cpu_name
+from torchscale.worker.heap import host_allocator
 from torchscale.worker.measure.host import usable_cpus
 from torchscale.worker.process_group import Ranks
 
@@ -28,6 +29,7 @@ def rank_identity(task: LaunchTask, ranks: Ranks) -> RankIdentity:
         threads=torch.get_num_threads(),
         cpus=usable_cpus(),
         versions=collect_versions(),
+        allocator=host_allocator(),
     )
 
 

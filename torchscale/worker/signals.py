@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchscale.schema.launch.signals import RankSignals
-from torchscale.worker.measure.host_events import CollectionMeter, PressureMeter, ThrottleWatch
+from torchscale.worker.measure.host_events import CollectionMeter, FaultMeter, PressureMeter, ThrottleWatch
 from torchscale.worker.measure.link import measure_link
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.trainer import Trainer, UnsynchronizedWindow
@@ -27,6 +27,7 @@ class SignalCollector:
         self._collections = CollectionMeter()
         self._throttle = ThrottleWatch(ranks.device)
         self._pressure = PressureMeter(ranks.device)
+        self._faults = FaultMeter()
 
     def before(self) -> None:
         """Run the first unsynchronized window after warm-up; then start the meters."""
@@ -34,9 +35,12 @@ class SignalCollector:
         self._pressure = PressureMeter(self._ranks.device)
         self._throttle.poll()
         self._collections.start()
+        self._faults = FaultMeter()
 
-    def between(self) -> None:
-        """Poll the driver for throttle reasons; call it between batches, where no time is measured."""
+    def between(self, steps: int) -> None:
+        """Count the page faults of a batch of ``steps``, and poll the driver for throttle reasons; call it after each
+        batch, where no time is measured."""
+        self._faults.note(steps)
         self._throttle.poll()
 
     def after(self, budget_left: float | None) -> RankSignals:
@@ -44,6 +48,7 @@ class SignalCollector:
         Returns the signals."""
         self._collections.stop()
         page_faults, retries = self._pressure.page_faults(), self._pressure.allocation_retries()
+        minor_faults = self._faults.read()
         first = self._windows[0].wall_seconds if self._windows else 0.0
         budget = self._ranks.broadcast_scalar(-1.0 if budget_left is None else budget_left)
         if budget < 0 or budget > first:
@@ -62,6 +67,7 @@ class SignalCollector:
             collection_seconds=self._collections.seconds,
             longest_collection_seconds=self._collections.longest,
             page_faults=page_faults,
+            minor_faults=minor_faults,
             allocation_retries=retries,
             throttle_reasons=self._throttle.reasons,
         )

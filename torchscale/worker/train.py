@@ -172,7 +172,7 @@ class _Launch:
             steps = int(self._ranks.broadcast_scalar(rule.batch_steps(len(batches))))
             timed = self._run("measuring", steps, batches)
             batches.append(timed.batch)
-            collector.between()
+            collector.between(steps)
             self._files.steps(timed.samples)
             if self._rule.epochs is not None:
                 epoch = self._note_epoch([*epoch, *timed.samples], steps_per_epoch)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
-from torchscale.analysis.diagnosis.signals import LinkProbe, Origin, Pauses, Signals, rare_long_steps
+from torchscale.analysis.diagnosis.signals import FetchedMemory, LinkProbe, Origin, Pauses, Signals, rare_long_steps
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 
 STEP = 0.1
@@ -227,6 +227,25 @@ def test_the_rules_with_one_signal(changes: dict[str, Any], kind: FindingKind, w
     assert finding.advice
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [("system", "launch.malloc: keep"), ("environment", "MALLOC_"), ("keep", "mmap"), (None, "jemalloc")],
+)
+def test_memory_that_every_step_fetches_again(setting: str | None, words: str) -> None:
+    fetched = FetchedMemory(2, 612.0, 0.0021, setting)
+    finding = found(replace(quiet(), on_device=False, fetched_memory=fetched))[FindingKind.MEMORY_RETURNED]
+    assert "612 minor page faults a step on rank 2 cost at least 2.1 ms" in finding.summary
+    assert finding.cost_percent == pytest.approx(2.1)
+    assert words in finding.advice
+
+
+def test_few_page_faults_are_nothing_and_on_a_gpu_they_do_not_count() -> None:
+    little, much = FetchedMemory(0, 500.0, 0.0019), FetchedMemory(0, 90_000.0, 0.05)
+    assert FindingKind.MEMORY_RETURNED not in found(replace(quiet(), on_device=False, fetched_memory=little))
+    assert FindingKind.MEMORY_RETURNED not in found(replace(quiet(), fetched_memory=much))
+    assert "minor page faults" in why_not(replace(quiet(), on_device=False), FindingKind.MEMORY_RETURNED)
+
+
 def test_host_work_of_one_rank_is_a_stragglers() -> None:
     host = np.array([0.001, 0.03, 0.001, 0.001])
     signals = slow(1, 0.03, host_bound=host, origin=Origin.TRACE)
@@ -252,6 +271,7 @@ def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
         "collectives",
         "other_processes",
         "overlap",
+        "fetched_memory",
     }
     always |= {"staged", "weights"}
     for field in fields(Signals):

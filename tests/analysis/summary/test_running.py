@@ -98,7 +98,7 @@ launches_in_any_order = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(launches_in_any_order)
 def test_it_equals_summarizing_everything_again(order: Sequence[tuple[int, int, LaunchRecord]]) -> None:
     running_summary = RunningSummary("run", EXPERIMENT, not_run(EXPERIMENT))

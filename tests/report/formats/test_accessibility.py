@@ -10,6 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
+from tests.campaign import WHOLE
 from tests.report.test_build import hostile_run, mixed_run
 from tests.report.test_machine import machine_summary
 from tests.report.test_sections import many_cells, over_time_document
@@ -30,7 +31,7 @@ def comparison() -> Document:
 
 DOCUMENTS: dict[str, Callable[[], Document]] = {
     "some cells": lambda: build_document(summarize(mixed_run()), price=2.5),
-    "many cells": lambda: build_document(many_cells()),
+    "many cells": lambda: build_document(many_cells(10 if WHOLE else 3)),
     "the machine": lambda: build_document(machine_summary()),
     "over time": over_time_document,
     "hostile": lambda: build_document(summarize(hostile_run())),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import time
 
 import pytest
 import torch
 
 from torchscale.worker.measure import host_events
-from torchscale.worker.measure.host_events import CollectionMeter, PressureMeter, ThrottleWatch
+from torchscale.worker.measure.host_events import CollectionMeter, FaultMeter, PressureMeter, ThrottleWatch
 from torchscale.worker.measure.link import _pieces
 
 
@@ -36,6 +37,21 @@ def test_on_cpu_there_are_page_faults_and_no_allocator(monkeypatch: pytest.Monke
     faults = iter((5, 12))
     monkeypatch.setattr(host_events, "_major_faults", lambda: next(faults))
     assert PressureMeter(torch.device("cpu")).page_faults() == 7
+
+
+def test_pages_that_each_step_takes_from_the_kernel_are_counted_and_timed() -> None:
+    meter = FaultMeter()
+    assert meter.read() is None
+    for _ in range(3):
+        for _ in range(2):
+            with mmap.mmap(-1, 8 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as mapping:
+                mapping[:: mmap.PAGESIZE] = bytes(len(mapping) // mmap.PAGESIZE)
+        meter.note(2)
+    faults = meter.read()
+    assert faults is not None
+    assert faults.per_step >= 4, "8 MiB in pages of at most 2 MiB"
+    assert 0 < faults.seconds_each < 0.001
+    assert faults.kernel_seconds_per_step >= 0
 
 
 def test_reasons_add_up_over_looks(monkeypatch: pytest.MonkeyPatch) -> None:

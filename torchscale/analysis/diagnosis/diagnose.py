@@ -16,6 +16,7 @@ from torchscale.analysis.diagnosis.rules_device import (
     host_bound,
     host_sync,
     memory_pressure,
+    memory_returned,
     pageable_copies,
     throttling,
 )
@@ -80,5 +81,6 @@ _RULES = (
     DiagnosisRule(FindingKind.PAGEABLE_COPIES, (SignalName.PAGEABLE,), pageable_copies),
     DiagnosisRule(FindingKind.THROTTLING, (SignalName.THROTTLED,), throttling),
     DiagnosisRule(FindingKind.MEMORY_PRESSURE, (), memory_pressure),
+    DiagnosisRule(FindingKind.MEMORY_RETURNED, (), memory_returned),
 )
 """In this order: a rule sees the findings of those before it, so that no cost is counted twice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchscale.analysis.diagnosis.rule import COST_FLOOR, Judgement, percent
-from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Signals
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_seconds
 
@@ -12,6 +12,16 @@ HOST_FLOOR = 0.10
 eager training."""
 _MAX_SHOWN_RANKS = 16
 """Ranks whose values are listed as evidence; a report of a thousand ranks stays readable."""
+KEEPING = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776"
+"""Makes glibc keep what a program frees."""
+_ALLOCATOR_ADVICE = {
+    "system": f"set `launch.malloc: keep`, the default; for your own programs export {KEEPING}",
+    "environment": f"remove the variables MALLOC_* and GLIBC_TUNABLES, or set {KEEPING}",
+    "keep": "glibc keeps what is freed, so something else maps memory in every step: look for mmap, shared memory and "
+    "arrays read through files",
+    None: "make the allocator keep freed memory (jemalloc: MALLOC_CONF=dirty_decay_ms:-1), or use glibc's",
+}
+"""By the allocator's setting."""
 
 
 def host_bound(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
@@ -117,4 +127,30 @@ def memory_pressure(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
         advice="lower the batch size, checkpoint activations, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
         if retries
         else "free memory on the host, or lower the batch size",
+    )
+
+
+def memory_returned(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """The host's allocator returns what a step frees, and the next step takes it from the kernel again."""
+    del findings
+    if signals.on_device or signals.origin is not Origin.LAUNCH:
+        return None  # the host's memory holds no tensors, or a recording does not know of it
+    fetched = signals.fetched_memory
+    if fetched is None:
+        return "not measured: minor page faults"
+    cost = fetched.seconds_per_step
+    if cost < COST_FLOOR * signals.step_seconds:
+        return None
+    return Finding(
+        kind=FindingKind.MEMORY_RETURNED,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
+        summary=f"the allocator returns what a step frees: {fetched.pages_per_step:,.0f} minor page faults a step on "
+        f"rank {fetched.rank} cost at least {format_seconds(cost)}",
+        evidence=(
+            "median over batches, without the pages by which the process grows",
+            "cost of a fault: measured in the same process after the steps",
+        ),
+        advice=_ALLOCATOR_ADVICE[fetched.setting],
     )

@@ -59,6 +59,25 @@ class Pauses:
 
 
 @dataclass(frozen=True)
+class FetchedMemory:
+    """Memory that every step takes from the kernel anew, for the rank that loses most by it.
+
+    Attributes:
+        rank: That rank.
+        pages_per_step: Pages fetched, without those by which the process grew.
+        seconds_per_step: At least this long: pages times the cost of the smallest page, and at most the time that the
+            rank spent in the kernel.
+        setting: Of glibc's allocator (:class:`~torchscale.schema.node.environment.HostAllocator`); ``None`` for other
+            allocators.
+    """
+
+    rank: int
+    pages_per_step: float
+    seconds_per_step: float
+    setting: str | None = None
+
+
+@dataclass(frozen=True)
 class Signals:
     """Everything that a rule may ask for; ``None`` was not measured, and rules that need it abstain.
 
@@ -93,6 +112,7 @@ class Signals:
         throttled: Names of the reasons for lowered clocks, per rank.
         allocation_retries: Of the device's allocator while measuring, summed over ranks.
         page_faults: Pages read back from disk per step, for the rank with most.
+        fetched_memory: On CPUs alone, where the host's memory holds the tensors.
         on_device: Whether the work runs on a device beside the host.
         staged: Whether most communication is sends and receives, as between the stages of a pipeline: its ranks hold
             different work and wait for one another by design.
@@ -126,6 +146,7 @@ class Signals:
     throttled: tuple[tuple[str, ...], ...] | None = None
     allocation_retries: int | None = None
     page_faults: float | None = None
+    fetched_memory: FetchedMemory | None = None
     on_device: bool = True
     staged: bool = False
     trusted: bool = True

@@ -12,7 +12,7 @@ from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.launch.rank import DataUse
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.training import TrainingResult
-from torchscale.schema.node.environment import RankIdentity
+from torchscale.schema.node.environment import HostAllocator, RankIdentity
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LARGEST, SMALLEST, LaunchFigures
@@ -31,6 +31,7 @@ class Node:
     driver: str | None
     python: str
     threads: tuple[int, ...]
+    allocator: HostAllocator | None
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,7 @@ def _nodes(ranks: Sequence[RankIdentity]) -> tuple[Node, ...]:
             driver=here[0].versions.driver,
             python=here[0].versions.python,
             threads=tuple(sorted({rank.threads for rank in here})),
+            allocator=here[0].allocator,
         )
         for name, here in sorted(by_host.items())
     )

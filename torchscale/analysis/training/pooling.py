@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.signals import LinkProbe, Pauses, Signals
+from torchscale.analysis.diagnosis.signals import FetchedMemory, LinkProbe, Pauses, Signals
 from torchscale.schema.launch.steps import StepDigest
 from torchscale.schema.launch.training import TrainingResult
 
@@ -79,6 +80,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         throttled=_reasons([launch.throttled for launch in launches]),
         allocation_retries=_total([launch.allocation_retries for launch in launches]),
         page_faults=max((launch.page_faults for launch in launches if launch.page_faults is not None), default=None),
+        fetched_memory=_fetched_memory([launch.fetched_memory for launch in launches], scales),
         on_device=first.on_device,
         staged=any(launch.staged for launch in launches),
         trusted=all(launch.trusted for launch in launches),
@@ -138,6 +140,18 @@ def _pauses(items: Sequence[Pauses | None], scales: Sequence[float]) -> Pauses |
         seconds_per_step=statistics.fmean(item.seconds_per_step * scale for item, scale in known),
         collection_seconds_per_step=statistics.fmean(collection) if len(collection) == len(known) else None,
     )
+
+
+def _fetched_memory(items: Sequence[FetchedMemory | None], scales: Sequence[float]) -> FetchedMemory | None:
+    """That of the median launch: the heap ends otherwise in each, and what one of them lost is not the rule."""
+    known = [
+        replace(item, seconds_per_step=item.seconds_per_step * scale)
+        for item, scale in zip(items, scales, strict=True)
+        if item is not None
+    ]
+    if len(known) < len(items):
+        return None
+    return sorted(known, key=lambda item: item.seconds_per_step)[(len(known) - 1) // 2]
 
 
 def _mean(items: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.signals import LinkProbe, Origin, Pauses, Signals, rare_long_steps
+from torchscale.analysis.diagnosis.signals import FetchedMemory, LinkProbe, Origin, Pauses, Signals, rare_long_steps
 from torchscale.analysis.training.flags import other_processes_shares
 from torchscale.analysis.training.throughput import mean_step_seconds
+from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.signals import LinkSample, SignalDigest
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.launch.training import TrainingResult
@@ -115,7 +116,23 @@ def launch_signals(result: TrainingResult) -> Signals | None:
         throttled=tuple(throttled) if len(throttled) == len(ranks) else None,
         allocation_retries=sum(retries) if retries else None,
         page_faults=max(faults) / steps if faults else None,
+        fetched_memory=_fetched_memory(ranks),
+        on_device=ranks[0].device.kind != "cpu",
     )
+
+
+def _fetched_memory(ranks: Sequence[RankRecord]) -> FetchedMemory | None:
+    """Of the rank that loses most; ``None`` on devices, and where a rank did not count."""
+    found = []
+    for rank in ranks:
+        faults = None if rank.signals is None else rank.signals.minor_faults
+        if faults is None or rank.device.kind != "cpu":
+            return None
+        pages = max(0.0, faults.per_step - faults.grown_pages_per_step)
+        seconds = min(pages * faults.seconds_each, faults.kernel_seconds_per_step)
+        setting = None if rank.allocator is None else rank.allocator.setting
+        found.append(FetchedMemory(rank.rank, pages, seconds, setting))
+    return max(found, key=lambda item: item.seconds_per_step)
 
 
 def _batch_steps(result: TrainingResult, digest: SignalDigest) -> NDArray[np.float64]:

@@ -21,6 +21,9 @@ def environment_section(summary: RunSummary) -> Section:
     """The machine and its software; each session where there were several; each machine where there were several."""
     facts = over_sessions([session_facts(entry.session) for entry in summary.sessions])
     facts["threads per rank"] = str(summary.experiment.threads_per_rank)
+    allocators = dict.fromkeys(_allocator(node) for cell in summary.in_plan_order for node in cell.facts.nodes)
+    if allocators:
+        facts["host memory allocator"] = listed([*allocators])
     facts |= _period(summary)
     rows = tuple((TableValue(shortened(name)), TableValue(shortened(text))) for name, text in facts.items())
     table = Table("Environment", (Column("property"), Column("value", prose=True)), rows)
@@ -31,6 +34,21 @@ def environment_section(summary: RunSummary) -> Section:
         Group.MACHINE,
         f"{device_names(summary)}, PyTorch {shortened(summary.experiment.environment.versions.torch)}",
     )
+
+
+_ALLOCATOR_SETTINGS = {
+    "keep": "keeps freed memory (launch.malloc: keep)",
+    "system": "default settings",
+    "environment": "set by variables",
+    None: "",
+}
+
+
+def _allocator(node: Node) -> str:
+    """``glibc 2.36, default settings``; a dash where ranks did not note it."""
+    if node.allocator is None:
+        return "–"
+    return ", ".join(filter(None, (shortened(node.allocator.name), _ALLOCATOR_SETTINGS[node.allocator.setting])))
 
 
 def _period(summary: RunSummary) -> dict[str, str]:

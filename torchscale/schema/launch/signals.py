@@ -25,6 +25,22 @@ class LinkSample(Frozen):
     rated_bytes_per_second: float | None = None
 
 
+class MinorFaults(Frozen):
+    """Pages that the kernel handed out to a rank while it measured.
+
+    Attributes:
+        per_step: Number of them, the median over batches.
+        grown_pages_per_step: Pages by which resident memory grew: those stay, and are not fetched again.
+        seconds_each: Of a page of the smallest size, measured in the same process after the steps.
+        kernel_seconds_per_step: All time that the rank spent in the kernel.
+    """
+
+    per_step: NotNegative
+    grown_pages_per_step: NotNegative
+    seconds_each: NotNegative
+    kernel_seconds_per_step: NotNegative
+
+
 class RankSignals(Frozen):
     """What a rank noticed beside its steps, for the diagnosis. ``None`` was not measured.
 
@@ -38,6 +54,7 @@ class RankSignals(Frozen):
         collection_seconds: What they took.
         longest_collection_seconds: The longest of them.
         page_faults: Pages read back from disk while measuring.
+        minor_faults: Pages that came from the kernel without a disk.
         allocation_retries: Of the CUDA allocator.
         throttle_reasons: What the driver gave between batches.
     """
@@ -50,6 +67,7 @@ class RankSignals(Frozen):
     collection_seconds: float
     longest_collection_seconds: float
     page_faults: int
+    minor_faults: MinorFaults | None = None
     allocation_retries: int | None = None
     throttle_reasons: tuple[str, ...] | None = None
 

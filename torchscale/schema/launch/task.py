@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchscale.config.choices import DeviceKind
+from torchscale.config.choices import DeviceKind, Malloc
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.profiles.request import RecordRequest
@@ -21,6 +21,7 @@ class LaunchTask(Frozen):
         exclusive_cores: Whether no two ranks share a core.
         oversubscribed: Whether ranks share devices; they then exchange over gloo.
         threads_per_rank: CPU threads of each rank.
+        malloc: Whether glibc keeps the memory that a step frees.
         started_at: When the launcher started it, in seconds since the epoch.
         budget_seconds: The launch should end within this, start-up included; ``None`` for no budget.
         collective_timeout_seconds: torch's own bound on one collective; above the launcher's, which decides first.
@@ -40,6 +41,7 @@ class LaunchTask(Frozen):
     exclusive_cores: bool = True
     oversubscribed: bool = False
     threads_per_rank: int
+    malloc: Malloc = "keep"
     started_at: float
     budget_seconds: float | None = None
     collective_timeout_seconds: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from pydantic import Field
 
@@ -14,7 +15,7 @@ REDACTED = "<redacted>"
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|PRIVATE|(^|_)(KEY|PWD)|KEY$", re.IGNORECASE)
 _URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s]+(?=@)")
 _RELEVANT_NAME = re.compile(
-    r"^(NCCL|CUDA|CUDNN|CUBLAS|NVIDIA|TORCH(?!SCALE_)|PYTORCH|OMP|MKL|KMP|GLOO|UCX|FI|MASTER|SLURM_JOB|SLURM_N|LD_PRELOAD)"
+    r"^(NCCL|CUDA|CUDNN|CUBLAS|NVIDIA|TORCH(?!SCALE_)|PYTORCH|OMP|MKL|KMP|GLOO|UCX|FI|MASTER|SLURM_JOB|SLURM_N|LD_PRELOAD|MALLOC_|GLIBC_TUNABLES)"
 )
 
 
@@ -73,8 +74,22 @@ class Versions(Frozen):
     transformers: str | None = None
 
 
+class HostAllocator(Frozen):
+    """What serves the host's memory in a rank.
+
+    Attributes:
+        name: ``glibc 2.36``, or the file name of the library that took its place.
+        setting: Of glibc. ``keep``: torchscale made it keep freed memory; ``system``: its defaults; ``environment``:
+            as variables say (MALLOC_*, GLIBC_TUNABLES). ``None`` for other allocators.
+    """
+
+    name: str
+    setting: Literal["keep", "system", "environment"] | None = None
+
+
 class RankIdentity(Frozen):
-    """Who a rank is and where it ran: the head of every rank's record."""
+    """Who a rank is and where it ran: the head of every rank's record. ``allocator`` is ``None`` in records of versions
+    that did not note it."""
 
     rank: int
     local_rank: int
@@ -86,6 +101,7 @@ class RankIdentity(Frozen):
     threads: Count
     cpus: tuple[int, ...]
     versions: Versions
+    allocator: HostAllocator | None = None
 
 
 class Environment(Frozen):

@@ -36,6 +36,8 @@ class FindingKind(str, Enum):
     """The device lowered its clocks for heat or power."""
     MEMORY_PRESSURE = "memory_pressure"
     """Memory ran short: allocations were retried, or pages came back from disk."""
+    MEMORY_RETURNED = "memory_returned"
+    """The host's allocator returns memory to the kernel in every step and fetches it again."""
 
     @property
     def label(self) -> str:
@@ -57,6 +59,7 @@ _TITLES = {
     FindingKind.PAUSES: "Pauses",
     FindingKind.THROTTLING: "Throttling",
     FindingKind.MEMORY_PRESSURE: "Memory pressure",
+    FindingKind.MEMORY_RETURNED: "Memory returned every step",
 }
 
 

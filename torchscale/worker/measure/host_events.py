@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import resource
+import statistics
 import time
 
+import psutil
 import torch
 
+from torchscale.schema.launch.signals import MinorFaults
 from torchscale.worker.probe_gpu import throttle_reasons_of
+
+_FAULT_PROBES = 9
+_PROBED_BYTES = 2 * 2**20
+"""512 pages of 4 KiB: a probe takes a fraction of a millisecond, and an interruption of one does not move the median of
+nine."""
 
 
 class CollectionMeter:
@@ -56,6 +65,54 @@ class PressureMeter:
         """Retries of the CUDA allocator after it freed its cache; ``None`` on other devices."""
         now = _allocation_retries(self._device)
         return None if now is None or self._retries is None else now - self._retries
+
+
+class FaultMeter:
+    """Minor page faults of this process (pages that the kernel hands out without reading a disk), batch by batch, and
+    how resident memory grows, from construction to :meth:`read`."""
+
+    def __init__(self) -> None:
+        self._per_step: list[float] = []
+        self._steps = 0
+        self._resident = psutil.Process().memory_info().rss
+        self._usage = self._last = resource.getrusage(resource.RUSAGE_SELF)
+
+    def note(self, steps: int) -> None:
+        """Call it after each batch of ``steps``."""
+        now = resource.getrusage(resource.RUSAGE_SELF)
+        self._per_step.append((now.ru_minflt - self._last.ru_minflt) / steps)
+        self._steps += steps
+        self._last = now
+
+    def read(self) -> MinorFaults | None:
+        """The counts so far, with what a fault costs here; ``None`` before the first batch."""
+        if not self._per_step:
+            return None
+        grown = (psutil.Process().memory_info().rss - self._resident) / self._steps
+        return MinorFaults(
+            per_step=statistics.median(self._per_step),
+            grown_pages_per_step=max(0.0, grown / mmap.PAGESIZE),
+            seconds_each=seconds_per_fault(),
+            kernel_seconds_per_step=(self._last.ru_stime - self._usage.ru_stime) / self._steps,
+        )
+
+
+def seconds_per_fault() -> float:
+    """What the kernel takes to hand out a page of its smallest size: the median over fresh mappings of 2 MiB, of the
+    first write to each page less a second one."""
+    costs = []
+    for _ in range(_FAULT_PROBES):
+        with mmap.mmap(-1, _PROBED_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as mapping:
+            if hasattr(mmap, "MADV_NOHUGEPAGE"):
+                mapping.madvise(mmap.MADV_NOHUGEPAGE)
+            pages = torch.frombuffer(mapping, dtype=torch.uint8)[:: mmap.PAGESIZE]
+            began = time.perf_counter()
+            pages.fill_(1)
+            first = time.perf_counter()
+            pages.fill_(2)
+            costs.append((first - began - (time.perf_counter() - first)) / len(pages))
+            del pages  # or the mapping cannot be closed
+    return max(0.0, statistics.median(costs))
 
 
 class ThrottleWatch:

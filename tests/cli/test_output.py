@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import time
 
 import pytest
@@ -54,3 +56,12 @@ def test_a_terminal_gets_a_spinner_with_the_time(
     assert "0:00:00" in shown
     assert "on the way" in shown
     assert "inside" not in shown
+
+
+def test_what_the_terminal_cannot_show_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+    output.replace_unprintable()
+    output.result_console().print("91 ± 2 %")
+    sys.stdout.flush()
+    assert written.getvalue().decode("ascii") == "91 ? 2 %\n"

@@ -158,6 +158,13 @@ def test_files_directories_and_archives(tmp_path: Path) -> None:
     assert notes == ("1 of 2 ranks are here; missing: 0",)
 
 
+def test_a_header_may_claim_any_number_of_ranks(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_text(kineto(events(), world_size=10**9))
+    (note,) = read_recordings([path]).notes
+    assert note == f"1 of 1,000,000,000 ranks are here; missing: {', '.join(map(str, range(1, 17)))}"
+
+
 def test_damaged_files_are_named(tmp_path: Path) -> None:
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(gzip.compress(kineto(events()).encode())[:-50])

@@ -55,6 +55,38 @@ for number in itertools.count():
         (tmp_path / "file").unlink()
 
 
+def test_what_is_no_regular_file_is_written_to_and_stays_what_it_is(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "null"
+    os.mkfifo(pipe)
+    link.symlink_to("/dev/null")
+    with pytest.raises(OutputError, match="cannot write"):
+        atomic_write_text(pipe, "nobody reads")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        atomic_write_text(pipe, "through")
+        assert os.read(reader, 100) == b"through"
+    finally:
+        os.close(reader)
+    atomic_write_text(link, "gone")
+    assert link.is_symlink() and Path("/dev/null").is_char_device()
+    with pytest.raises(OutputError, match="directory"):
+        atomic_write_text(tmp_path, "x")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["null", "pipe"]
+
+
+def test_permissions_are_those_of_the_umask_or_of_the_older_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    before = os.umask(0o027)
+    try:
+        atomic_write_text(path, "new")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640
+    path.chmod(0o600)
+    atomic_write_text(path, "newer")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_only_regular_files_of_a_bounded_size_are_read(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 2**20)

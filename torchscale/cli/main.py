@@ -32,7 +32,7 @@ from torchscale.cli import (
 from torchscale.cli.command import finish_commands
 from torchscale.cli.earlier import Program
 from torchscale.cli.options import CONTEXT_SETTINGS
-from torchscale.cli.output import configure_output, print_error
+from torchscale.cli.output import configure_output, print_error, replace_unprintable
 from torchscale.errors import ExitCode, TorchscaleError
 from torchscale.version import __version__
 
@@ -106,6 +106,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Run the program and leave with its exit code."""
     _Interrupted.raised = False
+    replace_unprintable()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -40,6 +42,13 @@ _live: list[Console] = []
 def configure_output(*, verbose: bool, quiet: bool) -> None:
     """Set how much the commands say, for the rest of the process."""
     _verbosity.verbose, _verbosity.quiet = verbose, quiet
+
+
+def replace_unprintable() -> None:
+    """Show what the terminal's encoding lacks (``±`` in ASCII) as ``?``, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def raise_verbosity(*, verbose: bool, quiet: bool) -> None:

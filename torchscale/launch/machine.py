@@ -12,6 +12,7 @@ from torchscale.errors import MachineError
 from torchscale.launch.process import run_bounded
 from torchscale.schema.node.environment import Environment, redact_arguments
 from torchscale.schema.node.machine import Machine
+from torchscale.util.interpreter import module_command
 
 _PROBE_SECONDS = 120.0
 """Importing torch takes a minute from a cold network file system; CUDA's initialization on eight GPUs some seconds."""
@@ -26,7 +27,7 @@ def detect_machine() -> Machine:
     Raises:
         MachineError: torch cannot be imported, or the process does not finish in time.
     """
-    finished = run_bounded([sys.executable, "-m", "torchscale.worker.environment"], timeout_seconds=_PROBE_SECONDS)
+    finished = run_bounded(module_command("torchscale.worker.environment"), timeout_seconds=_PROBE_SECONDS)
     hint = "run `torchscale validate` to see what is wrong"
     if finished.timed_out:
         raise MachineError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from torchscale.launch.process import run_bounded
 from torchscale.schema.cells.training import TrainingCell, model_key
 from torchscale.schema.launch.model_check import ModelCheck
+from torchscale.util.interpreter import module_command
 
 _AS_A_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "CUDA_VISIBLE_DEVICES": ""}
 """Models may read their rank when they are built; none may take memory of a GPU."""
@@ -34,7 +34,7 @@ def check_models(
         cells_file = Path(scratch) / "cells.json"
         cells_file.write_bytes(TypeAdapter(list[TrainingCell]).dump_json(list(models.values())))
         finished = run_bounded(
-            [sys.executable, "-m", "torchscale.worker.check_models", str(cells_file)],
+            module_command("torchscale.worker.check_models", str(cells_file)),
             timeout_seconds=timeout_seconds,
             env={**os.environ, **env, **_AS_A_RANK},
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from torchscale.launch.process import run_bounded
 from torchscale.schema.cells.memory import PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.util.interpreter import module_command
 
 _WITHOUT_EFFECT = {"seed": 0, "data_source": "synthetic", "loader": None, "num_samples": 1, "cudnn_benchmark": False}
 """Settings that change no tensor: cells that differ in them alone share a prediction."""
@@ -28,7 +28,7 @@ def predict_cells(cells: Sequence[TrainingCell], *, timeout_seconds: float) -> d
         cells_file = Path(scratch) / "cells.json"
         cells_file.write_bytes(TypeAdapter(list[TrainingCell]).dump_json([members[0] for members in alike.values()]))
         finished = run_bounded(
-            [sys.executable, "-m", "torchscale.worker.predict", str(cells_file)], timeout_seconds=timeout_seconds
+            module_command("torchscale.worker.predict", str(cells_file)), timeout_seconds=timeout_seconds
         )
     predictions: dict[str, PredictedMemory] = {}
     for line, members in zip(finished.stdout.splitlines(), alike.values(), strict=False):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import shlex
 import signal
-import sys
 import tempfile
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 from torchscale.errors import MachineError
 from torchscale.launch.process import Finished, inherited_environment, run_bounded
 from torchscale.schema.node.probe import PROBE_GROUPS, CollectiveFacts, NodeFacts, SoftwareFacts
+from torchscale.util.interpreter import module_command
 
 _PROBE_SECONDS = 180.0
 """Importing torch from a cold network file system takes a minute, and the other groups of facts up to 20 s each."""
@@ -25,7 +25,7 @@ def probe_node(directory: Path) -> NodeFacts:
     Raises:
         MachineError: the probe printed no facts at all.
     """
-    command = [sys.executable, "-m", "torchscale.worker.probe", str(directory)]
+    command = module_command("torchscale.worker.probe", str(directory))
     finished = run_bounded(command, timeout_seconds=_PROBE_SECONDS)
     facts = _last_facts(finished.stdout)
     if facts is None:
@@ -52,10 +52,10 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
         return CollectiveFacts(backend=backend, world_size=2, error=f"PyTorch cannot be used: {why}")
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "collective.json"
-        arguments = ["-m", "torchscale.worker.collective_check", str(out), backend, str(timeout_seconds)]
+        check = module_command("torchscale.worker.collective_check", str(out), backend, str(timeout_seconds))
         local = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "--max-restarts=0"]
         local.append(f"--log-dir={directory}")  # else torchrun leaves a directory in /tmp
-        command = [sys.executable, "-m", "torch.distributed.run", *local, *arguments]
+        command = module_command("torch.distributed.run", *local, "--no-python", *check)
         finished = run_bounded(command, timeout_seconds=timeout_seconds, env=_environment())
         try:
             return CollectiveFacts.model_validate_json(out.read_bytes())

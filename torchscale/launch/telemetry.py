@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from torchscale.errors import MachineError
 from torchscale.launch.process import ManagedProcess, inherited_environment
 from torchscale.schema.launch.telemetry import Reading
+from torchscale.util.interpreter import module_command
 
 READINGS = "telemetry.jsonl"
 _CPU_SECONDS = '"sampler_cpu_seconds"'
@@ -24,9 +24,7 @@ def sampling(directory: Path, interval_seconds: float | None, uuids: Sequence[st
     if interval_seconds is None:
         yield
         return
-    command = [
-        sys.executable, "-m", "torchscale.launch.sampler", str(directory / READINGS), str(interval_seconds), *uuids
-    ]  # fmt: skip
+    command = module_command("torchscale.launch.sampler", str(directory / READINGS), str(interval_seconds), *uuids)
     try:
         with (directory / "telemetry.log").open("wb") as log:
             process = ManagedProcess(command, env=inherited_environment(), stdout=log, stderr=log)

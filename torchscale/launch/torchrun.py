@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
+from torchscale.util.interpreter import module_command
 
 _STACK_DUMP_SECONDS = 1.0
 """Given to ranks to write their stacks before they are ended; faulthandler writes at once, from the signal handler."""
@@ -70,9 +70,7 @@ def run_launch(
 def torchrun_command(world_size: int, directory: Path, *arguments: str) -> list[str]:
     """argv of a torchrun of the worker with these arguments, its logs in ``directory``. Single node: a free port on the
     loopback address, no restarts."""
-    return [
-        sys.executable,
-        "-m",
+    return module_command(
         "torch.distributed.run",
         "--standalone",
         "--local-addr=127.0.0.1",
@@ -83,7 +81,7 @@ def torchrun_command(world_size: int, directory: Path, *arguments: str) -> list[
         "-m",
         "torchscale.worker",
         *arguments,
-    ]
+    )
 
 
 def worker_environment(task: LaunchTask, extra: Mapping[str, str]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.gc import gc_paused
+from torchscale.util.interpreter import module_command
 
 _CELLS_PER_PROCESS = 250
 """Fewer cells take less time to read than a process takes to start."""
@@ -126,7 +127,7 @@ def _helpers(directory: Path, starts: Sequence[int], step: int) -> Iterator[Sequ
     try:
         for start in starts:
             output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed below, with its process ended
-            command = [sys.executable, "-m", "torchscale.results.reader", str(directory), str(start), str(step)]
+            command = module_command("torchscale.results.reader", str(directory), str(start), str(step))
             process = subprocess.Popen(command, stdout=output, stdin=subprocess.DEVNULL, env=_SINGLE_THREADED)
             started.append((start, process, output))
         yield started

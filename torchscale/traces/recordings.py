@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ _PEEK_BYTES = 1 << 20
 """The header before ``traceEvents`` is far shorter."""
 _MAX_MEMBERS = 4096
 """Of an archive; a hostile one can hold any number."""
+_MAX_SHOWN = 16
+"""Missing ranks that are named; a header may claim any number of them."""
 _JSON_SUFFIXES = (".json", ".json.gz")
 _OURS = ".perfetto.json.gz"
 """Timelines that torchscale wrote; they are not recordings."""
@@ -80,8 +83,9 @@ def read_recordings(paths: list[Path]) -> Trace:
     ranks = _distinct(sorted(ranks, key=lambda rank: rank.rank))
     declared = {rank.world_size for rank in ranks if rank.world_size is not None}
     if len(declared) == 1 and len(ranks) < (size := declared.pop()):
-        missing = sorted(set(range(size)) - {rank.rank for rank in ranks})
-        notes.append(f"{len(ranks)} of {size} ranks are here; missing: {', '.join(map(str, missing[:16]))}")
+        here = {rank.rank for rank in ranks}
+        missing = itertools.islice((number for number in range(size) if number not in here), _MAX_SHOWN)
+        notes.append(f"{len(ranks)} of {size:,} ranks are here; missing: {', '.join(map(str, missing))}")
     return Trace(tuple(ranks), recorders.pop(), tuple(notes))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import secrets
 import stat
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,18 +19,25 @@ if TYPE_CHECKING:
 def atomic_write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically: temporary file in the same directory, fsync, rename, fsync of the directory.
 
+    A new file gets the permissions that the umask leaves, an older one keeps its own. A device, a pipe and the like is
+    written to and never replaced.
+
     Raises:
         OutputError: the file cannot be written (disk full, no permission); an older file is left unchanged.
     """
     temporary: Path | None = None
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".tmp", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(descriptor, "wb") as file:
+        mode = _mode(path)
+        if mode is not None and not stat.S_ISREG(mode):
+            _write_through(path, data)
+            return
+        temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.tmp")
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(data)
+            if mode is not None:
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
         temporary.replace(path)
         fsync_directory(path.parent)
     except OSError as error:
@@ -39,6 +46,22 @@ def atomic_write_bytes(path: Path, data: bytes) -> None:
         raise OutputError(
             f"cannot write {path}: {error.strerror or error}", hint="free space or choose another directory"
         ) from error
+
+
+def _mode(path: Path) -> int | None:
+    """Of what is there, links followed; ``None`` where nothing is."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _write_through(path: Path, data: bytes) -> None:
+    """To what is no regular file, which stays what it is. A pipe that nobody reads is an error and no wait."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
 
 
 def atomic_write_text(path: Path, text: str) -> None:

@@ -1,0 +1,15 @@
+"""Starts Python for modules of ours."""
+
+from __future__ import annotations
+
+import sys
+
+_RUN = "import runpy, sys; del sys.path[0]; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """argv that runs ``module`` in this interpreter without the working directory among the places that modules come
+    from: a directory of results may hold a ``torch.py``. (``python -m`` looks there first.)"""
+    if sys.version_info >= (3, 11):
+        return [sys.executable, "-P", "-m", module, *arguments]
+    return [sys.executable, "-c", _RUN.format(module), *arguments]

@@ -73,7 +73,6 @@ TESTED_BY: dict[str, str] = {
     "results/comparison_inputs.py": "cli/test_compare.py",
     "run/catalog.py": "cli/test_commands.py",
     "run/cell_profiler.py": "integration/test_diagnosis.py",
-    "run/launcher.py": "integration/test_workloads.py",
     "run/max_batch.py": "integration/test_ceilings.py",
     "run/profile.py": "integration/test_diagnosis.py",
     # What only real processes show, tested by launching them.

@@ -65,25 +65,35 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
     wanted = tasks("tiny-resnet", "tiny-decoder", parallel={"strategy": ["ddp", "fsdp"]})
     wanted += tasks({"name": "tiny-llama", "sequence_length": 16}, training={"precision": "bf16"}, **fixed)
     wanted += tasks("faulty:dropping", **fixed)  # its losses depend on the state of the random generators
-    group = Group(wanted[0], tmp_path / "channel", env())
+    (single,) = tasks(SOUND, world_size=1, **fixed)
+    wanted = [single, *wanted[:2], single, *wanted[2:]]
+    group = Group(single, tmp_path / "channel", env(), processes=2, cpu_sets=wanted[-1].cpu_sets)
     try:
         records = [run(group, task, tmp_path / str(number)) for number, task in enumerate(wanted)]
     finally:
         group.close()
-    assert [record.state for record in records] == [State.OK] * 6, [record.reason for record in records]
-    assert len({tuple(rank.pid for rank in training_result(record).ranks) for record in records}) == 1
-    assert [record.grouped for record in records] == [False, *[True] * 5]
+    assert [record.state for record in records] == [State.OK] * 8, [record.reason for record in records]
+    pids = [[rank.pid for rank in training_result(record).ranks] for record in records]
+    both = pids[1]
+    assert pids == [both[:1], both, both, both[:1], *[both] * 4], "the same processes, one of which waited at times"
+    cpus = [[rank.cpus for rank in training_result(record).ranks] for record in records]
+    assert all(sets == cpus[1][: len(sets)] for sets in cpus)
+    assert [rank.world_size for record in records for rank in training_result(record).ranks[:1]] == [
+        task.cell.world_size for task in wanted
+    ]
+    assert [record.grouped for record in records] == [False, *[True] * 7]
     assert [record.cell_id for record in records] == [task.cell.id for task in wanted]
     for task, record in zip(wanted, records, strict=True):
         assert isinstance(task.cell, TrainingCell)
-        equal = True if task.cell.strategy.name == "ddp" else None  # shards have nothing to be compared with
-        assert [rank.parameters_equal for rank in training_result(record).ranks] == [equal, equal]
+        # One rank, and shards, have nothing to be compared with.
+        equal = True if task.cell.strategy.name == "ddp" and task.cell.world_size > 1 else None
+        assert {rank.parameters_equal for rank in training_result(record).ranks} == {equal}
         assert training_result(record).steps is not None
     # What starting costs is paid once, and resident memory is the first one's alone.
     setups = [training_result(record).ranks[0].setup for record in records]
     assert setups[0].import_seconds > 10 * setups[1].import_seconds
     peaks = [training_result(record).ranks[0].memory.peak_bytes for record in records]
-    assert [peak is not None for peak in peaks] == [True, *[False] * 5]
+    assert [peak is not None for peak in peaks] == [True, *[False] * 7]
     assert not find_token_processes(group._process.token)
     assert not group._channel.exists()
 

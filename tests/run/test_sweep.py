@@ -73,7 +73,9 @@ def made_up_launcher(record_of: RecordOf) -> Any:
             return record
 
     @contextmanager
-    def open_launcher(config: Experiment, plan: Plan, folder: RunFolder, *_: object) -> Iterator[Launcher]:
+    def open_launcher(
+        config: Experiment, plan: Plan, folder: RunFolder, *_: object, **__: object
+    ) -> Iterator[Launcher]:
         yield Launcher(folder)
 
     return open_launcher

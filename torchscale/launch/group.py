@@ -31,12 +31,26 @@ _END_SECONDS = 20.0
 
 
 class Group:
-    """A torchrun of ``world_size`` ranks that waits for launches. Close it when done."""
+    """A torchrun whose processes wait for launches of as many ranks or fewer. Close it when done."""
 
-    def __init__(self, task: LaunchTask, channel: Path, extra_env: Mapping[str, str]) -> None:
-        """Start the ranks with the threads and cores of ``task``, which is to be the first one to run.
+    def __init__(
+        self,
+        task: LaunchTask,
+        channel: Path,
+        extra_env: Mapping[str, str],
+        *,
+        processes: int | None = None,
+        cpu_sets: tuple[tuple[int, ...], ...] | None = None,
+    ) -> None:
+        """Start the processes with the threads and the environment of ``task``, which is to be the first one to run.
 
-        ``channel`` is a directory that only this group uses: it is emptied now and removed when the group closes.
+        Args:
+            task: The first launch.
+            channel: A directory that only this group uses: it is emptied now and removed when the group closes.
+            extra_env: Variables of the user's.
+            processes: How many; as many as ``task`` has ranks by default. A launch of fewer ranks uses the first ones,
+                the others wait.
+            cpu_sets: Cores of each process; those of ``task`` by default.
 
         Raises:
             MachineError: torchrun cannot be started.
@@ -48,7 +62,9 @@ class Group:
         except OSError as error:
             raise OutputError(f"cannot create {channel}: {error.strerror or error}") from error
         self._channel = channel.resolve()
-        self._command = torchrun_command(task.cell.world_size, self._channel, "--group", str(self._channel))
+        self._cpu_sets = task.cpu_sets if cpu_sets is None else cpu_sets
+        processes = task.cell.world_size if processes is None else processes
+        self._command = torchrun_command(processes, self._channel, "--group", str(self._channel))
         self._launches = 0
         self._last: Path | None = None
         with (self._channel / "torchrun.log").open("wb") as log:
@@ -80,7 +96,7 @@ class Group:
         started = time.monotonic()
         kills = OomKills()
         atomic_write_model(directory / "task.json", task)
-        item = GroupItem(task=task, directory=str(directory.resolve()))
+        item = GroupItem(task=task, directory=str(directory.resolve()), cpu_sets=self._cpu_sets)
         atomic_write_model(self._channel / f"item-{self._launches}.json", item)
         self._launches, self._last = self._launches + 1, directory
         records = [directory / f"rank-{rank}.json" for rank in range(task.cell.world_size)]

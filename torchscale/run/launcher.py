@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -28,9 +28,9 @@ class Pending:
     launch: int
 
     @property
-    def kind(self) -> tuple[int, bool, tuple[tuple[str, str], ...]]:
-        """Equal for launches that can share processes: ranks, and what is set once in a process."""
-        return self.cell.world_size, self.cell.deterministic, tuple(cell_environment(self.cell).items())
+    def kind(self) -> tuple[bool, tuple[tuple[str, str], ...]]:
+        """What is set once in a process: equal for launches that can share processes."""
+        return self.cell.deterministic, tuple(cell_environment(self.cell).items())
 
 
 def in_order(pending: tuple[Pending, ...], experiment: Experiment) -> tuple[Pending, ...]:
@@ -50,6 +50,8 @@ class Launcher:
         folder: RunFolder,
         stop: StopRequest,
         on_progress: Callable[[Progress], None],
+        *,
+        pending: Sequence[Pending] = (),
     ) -> None:
         settings = experiment.launch
         self._plan, self._folder, self._stop, self._on_progress = plan, folder, stop, on_progress
@@ -63,8 +65,9 @@ class Launcher:
         )
         self._shares = settings.isolation == "group"
         self._counted: set[str] = set()
+        self._pending = pending
         self._group: Group | None = None
-        self._kind: object = None
+        self._key: object = None
 
     def run(self, item: Pending) -> LaunchRecord:
         """Run a launch to its end; its record is written. One that fails in processes which ran others before it runs
@@ -93,7 +96,7 @@ class Launcher:
         )
 
     def _run_grouped(self, item: Pending) -> LaunchRecord:
-        if self._kind != item.kind:
+        if self._key != (item.kind, self._processes(item)):
             self.close()
         shared = self._group is not None
         record = self._run_in_group(item)
@@ -105,14 +108,34 @@ class Launcher:
         """In the processes that wait, or in new ones; a failure ends them."""
         directory = self._folder.begin_launch(item.cell, item.launch)
         if self._group is None:
-            self._group = Group(self._task(item), self._folder.path / ".group", self._env)
-            self._kind = item.kind
+            processes = self._processes(item)
+            self._group = Group(
+                self._task(item),
+                self._folder.path / ".group",
+                self._env,
+                processes=processes,
+                cpu_sets=self._plan.cpu_sets(processes),
+            )
+            self._key = (item.kind, processes)
         record = self._group.run(
             self._task(item), directory, limits=self._limits, stop=self._stop, on_progress=self._on_progress
         )
         if record.state is not State.OK:
             self.close()
         return record
+
+    def _processes(self, item: Pending) -> int:
+        """Processes that run this launch and all others of its kind: as many as the largest of them has ranks. A launch
+        of fewer ranks uses the first, if those have the cores that they would have by themselves."""
+        own = item.cell.world_size
+
+        def is_prefix(size: int) -> bool:
+            mine, theirs = self._plan.cpu_sets(own), self._plan.cpu_sets(size)
+            return mine == (None if theirs is None else theirs[:own])
+
+        sizes = {other.cell.world_size for other in self._pending if other.kind == item.kind}
+        alike = {size for size in sizes if self._plan.is_oversubscribed(size) == self._plan.is_oversubscribed(own)}
+        return max((size for size in alike if size >= own and is_prefix(size)), default=own)
 
     def _task(self, item: Pending) -> LaunchTask:
         """The task of a launch, for a start at this moment. Operations are counted once for each model of a sweep."""
@@ -135,9 +158,12 @@ def open_launcher(
     folder: RunFolder,
     stop: StopRequest,
     on_progress: Callable[[Progress], None],
+    *,
+    pending: Sequence[Pending] = (),
 ) -> Iterator[Launcher]:
-    """A launcher that leaves no process behind."""
-    launcher = Launcher(experiment, plan, folder, stop, on_progress)
+    """A launcher that leaves no process behind. ``pending``: what it will run, for processes that many launches can
+    share."""
+    launcher = Launcher(experiment, plan, folder, stop, on_progress, pending=pending)
     try:
         yield launcher
     finally:

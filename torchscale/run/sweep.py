@@ -69,8 +69,11 @@ class Sweep:
         """
         summary_file = SummaryFile(self._folder)
         summary_file.write()
-        with open_launcher(self._experiment, self._plan, self._folder, stop, listener.launch_progress) as launcher:
-            for item in in_order(pending, self._experiment):
+        ordered = in_order(pending, self._experiment)
+        with open_launcher(
+            self._experiment, self._plan, self._folder, stop, listener.launch_progress, pending=ordered
+        ) as launcher:
+            for item in ordered:
                 if stop.asked:
                     break
                 listener.launch_started(item.cell, item.launch)

@@ -34,15 +34,19 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the launcher asks a hanging rank where it is
     launches = _launches(sys.argv[1:])
     first = next(launches)
-    _limit_to_share(first.task, int(os.environ["LOCAL_RANK"]))
+    _limit_to_share(first)
     if first.task.malloc == "keep":
         keep_freed_memory()
     if first.task.cell.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it once
     from torchscale.worker.rank import run_rank  # noqa: PLC0415 - imports torch, whose pools take the limits above
 
-    status = 0
+    status, rank = 0, int(os.environ["RANK"])
     for number, item in enumerate(itertools.chain([first], launches)):
+        world_size = item.task.cell.world_size
+        if rank >= world_size:
+            continue  # others run it
+        os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(world_size)
         name = f"launch-{number}" if len(sys.argv) > 2 else ""
         status = run_rank(item.task, Path(item.directory), started, name)
         if status:
@@ -59,17 +63,23 @@ def _launches(arguments: list[str]) -> Iterator[GroupItem]:
     """The one launch of ``TASK.json``, or those that are handed over in the directory of ``--group``, until its end."""
     if arguments[0] != "--group":
         path = Path(arguments[0])
-        yield GroupItem(task=LaunchTask.model_validate_json(path.read_bytes()), directory=str(path.parent))
+        task = LaunchTask.model_validate_json(path.read_bytes())
+        yield GroupItem(task=task, directory=str(path.parent), cpu_sets=task.cpu_sets)
         return
     channel = Path(arguments[1])
+    record_of_last = channel
     for number in itertools.count():
         path = channel / f"item-{number}.json"
         deadline = time.monotonic() + _HANDOVER_SECONDS
         while not path.exists():
             if (channel / "end").exists() or time.monotonic() > deadline:
                 return
+            if not record_of_last.exists():  # other ranks are still at it; the launcher bounds how long
+                deadline = time.monotonic() + _HANDOVER_SECONDS
             time.sleep(_POLL_SECONDS)
-        yield GroupItem.model_validate_json(path.read_bytes())
+        item = GroupItem.model_validate_json(path.read_bytes())
+        record_of_last = Path(item.directory) / "rank-0.json"
+        yield item
 
 
 def _die_with_parent() -> None:
@@ -90,10 +100,10 @@ def _volunteer_for_oom_killer() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")  # the highest score there is
 
 
-def _limit_to_share(task: LaunchTask, local_rank: int) -> None:
+def _limit_to_share(item: GroupItem) -> None:
     """Pin this rank to its cores, so that a CPU device is the same share of the machine at every world size."""
-    if task.cpu_sets is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, task.cpu_sets[local_rank])
+    if item.cpu_sets is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, item.cpu_sets[int(os.environ["LOCAL_RANK"])])
 
 
 if __name__ == "__main__":

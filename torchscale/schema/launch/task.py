@@ -53,7 +53,14 @@ class LaunchTask(Frozen):
 
 
 class GroupItem(Frozen):
-    """A launch that is handed to ranks which run one after the other: what to run, and where to leave the record."""
+    """A launch that is handed to processes which run one after the other.
+
+    Attributes:
+        task: What to run. Processes beyond its ranks wait for the next launch.
+        directory: Where the ranks leave their records.
+        cpu_sets: Cores of every process, also of those that wait; ``None`` leaves them unpinned.
+    """
 
     task: LaunchTask
     directory: str
+    cpu_sets: tuple[tuple[int, ...], ...] | None = None

@@ -1,0 +1,47 @@
+"""Which launches share processes, and how many there are of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.factories import experiment, machine
+from torchscale.config.experiment import Experiment
+from torchscale.launch.control import StopRequest
+from torchscale.plan.expand import make_plan
+from torchscale.run.launcher import Launcher, Pending, in_order
+from torchscale.store.run_folder import RunFolder
+
+
+def pending_of(launcher_config: Experiment) -> tuple[Pending, ...]:
+    plan = make_plan(launcher_config, machine(cores=4))
+    return tuple(Pending(cell, launch) for launch in range(2) for cell in plan.to_run)
+
+
+@pytest.mark.parametrize(
+    ("launch", "counts", "processes"),
+    [
+        ({}, [1, 2, 4], [4, 4, 4]),
+        ({}, [2], [2]),
+        # Ranks that share cores would have others than by themselves: those run apart.
+        ({"oversubscribe": True, "threads_per_rank": 2}, [1, 2, 4], [2, 2, 4]),
+    ],
+)
+def test_one_set_of_processes_runs_all_counts(launch: dict[str, Any], counts: list[int], processes: list[int]) -> None:
+    config = experiment(gpu_counts=counts, device="cpu", launch={"isolation": "group", **launch})
+    plan = make_plan(config, machine(cores=4))
+    pending = in_order(pending_of(config), config)
+    assert [item.launch for item in pending] == [0] * len(counts) + [1] * len(counts)
+    folder: Any = RunFolder  # nothing is run
+    launcher = Launcher(config, plan, folder, StopRequest(), lambda _: None, pending=pending)
+    assert [launcher._processes(item) for item in pending[: len(counts)]] == processes
+    assert launcher._processes(pending[0]) == processes[0]
+
+
+def test_without_a_list_of_what_comes_a_launch_gets_its_own_number() -> None:
+    config = experiment(gpu_counts=[1, 2], device="cpu", launch={"isolation": "group"})
+    plan = make_plan(config, machine(cores=4))
+    folder: Any = RunFolder
+    launcher = Launcher(config, plan, folder, StopRequest(), lambda _: None)
+    assert [launcher._processes(item) for item in pending_of(config)[:2]] == [1, 2]

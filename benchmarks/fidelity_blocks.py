@@ -24,6 +24,7 @@ from torchscale.config.sections import PRESETS
 from torchscale.schema.cells.training import Measurement, TrainingCell
 from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.worker.heap import keep_freed_memory
 from torchscale.worker.measure.host import HostLoadMeter, usable_cpus
 from torchscale.worker.models.decoder import next_token_loss
 from torchscale.worker.process_group import joined_ranks
@@ -36,13 +37,17 @@ STEPS_PER_BATCH = 40
 
 
 class Pair:
-    """Both loops on the same model and data in one process."""
+    """Both loops in one process. With a ``twin``, a bare loop takes the place of torchscale's: two equal loops."""
 
-    def __init__(self, trainer: Trainer, bare: bare_loop.BareLoop, files: RankFiles) -> None:
-        self._trainer, self._bare, self._files = trainer, bare, files
+    def __init__(
+        self, trainer: Trainer, bare: bare_loop.BareLoop, files: RankFiles, twin: bare_loop.BareLoop | None = None
+    ) -> None:
+        self._trainer, self._bare, self._files, self._twin = trainer, bare, files, twin
 
     def torchscale_block(self) -> float:
         """Seconds as torchscale reports them: the sum of its batches; steps are written between batches."""
+        if self._twin is not None:
+            return self._twin.run(BATCHES_PER_BLOCK * STEPS_PER_BATCH)
         seconds = 0.0
         for _ in range(BATCHES_PER_BLOCK):
             timed = self._trainer.run_batch(STEPS_PER_BATCH)
@@ -70,6 +75,8 @@ class Pair:
 def main() -> None:
     """Measure pairs until there are enough; rank 0 writes their ratios."""
     arguments = _parse()
+    if arguments.malloc == "keep":
+        keep_freed_memory()  # as ranks do
     bare_loop.pin(1)
     world_size = int(os.environ["WORLD_SIZE"])
     cell = _cell(arguments, world_size)
@@ -90,7 +97,11 @@ def main() -> None:
             pieces = cell.strategy.pieces(cell.degrees)
             (stage,) = trainer.model.children()
             bare = bare_loop.pipeline(bare, stage, next_token_loss, pieces)
-        pair = Pair(trainer, bare, RankFiles(Path(directory), ranks.rank))
+        twin = None
+        if arguments.twins:
+            other = Trainer(cell, ranks)
+            twin = bare_loop.BareLoop(other.model, other.optimizer, batches, dtype=dtype)
+        pair = Pair(trainer, bare, RankFiles(Path(directory), ranks.rank), twin)
         pair.measure(bare_first=False)  # warm-up
         ratios: list[float] = []
         rejected = 0
@@ -149,6 +160,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--max-foreign", type=float, default=0.2)
+    parser.add_argument("--malloc", default="keep", choices=("keep", "system"), help="setting of glibc's allocator")
+    parser.add_argument("--twins", action="store_true", help="two bare loops with a model each")
     return parser.parse_args()
 
 

@@ -5,6 +5,7 @@
     python benchmarks/fidelity_family.py                                  # blocks in processes, about 25 minutes
     python benchmarks/fidelity_family.py --launches 4                     # separate processes, about 30 minutes
     python benchmarks/fidelity_family.py --launches 8 --only mlp --heap   # and with glibc's default heap
+    python benchmarks/fidelity_family.py --twins --only mlp               # two equal bare loops, by setting of the heap
 
 Blocks: as in ``fidelity.py``, both loops in each process, interval over processes. Launches: each round measures each
 way once, in an order that changes from round to round; a ratio is that of one round, the interval over rounds.
@@ -109,6 +110,7 @@ def main() -> None:
     parser.add_argument("--launches", type=int, metavar="ROUNDS", help="compare separate processes, this often")
     parser.add_argument("--processes", type=int, default=4, help="of blocks")
     parser.add_argument("--pairs", type=int, default=10, help="of blocks in a process")
+    parser.add_argument("--twins", action="store_true", help="blocks of two bare loops: what noise alone gives")
     parser.add_argument("--only", default="", help="cases whose title contains this")
     parser.add_argument("--heap", action="store_true", help="also with the other setting of the heap on each side")
     arguments = parser.parse_args()
@@ -116,7 +118,11 @@ def main() -> None:
     os.chdir(HERE)  # the model's module is imported from the working directory
     for case in cases(arguments.only):
         if arguments.launches is None:
-            print(f"{case.title} | blocks | {_blocks(case, arguments.processes, arguments.pairs)}", flush=True)
+            for malloc in ("keep", "system") if arguments.twins else ("keep",):
+                more = ["--malloc", malloc, *(["--twins"] if arguments.twins else [])]
+                found = _blocks(case, arguments.processes, arguments.pairs, more)
+                what = f"two bare loops, malloc: {malloc}" if arguments.twins else "blocks"
+                print(f"{case.title} | {what} | {found}", flush=True)
             continue
         outcomes = measure(case, ways, arguments.launches)
         reference = outcomes[BARE]
@@ -154,14 +160,14 @@ def measure(case: Case, ways: tuple[str, ...], rounds: int) -> dict[str, Outcome
     return outcomes
 
 
-def _blocks(case: Case, processes: int, pairs: int) -> str:
+def _blocks(case: Case, processes: int, pairs: int, more: list[str]) -> str:
     """The interval over the mean ratios of processes in which both loops take turns."""
     means, rejected = [], 0
     for _ in range(processes):
         with tempfile.TemporaryDirectory() as name:
             out = Path(name) / "ratios.json"
             command = [*_torchrun(case), str(HERE / "fidelity_blocks.py"), str(out), *_workload(case)]
-            subprocess.run([*command, "--pairs", str(pairs)], check=True, env=_environment(), timeout=600)
+            subprocess.run([*command, "--pairs", str(pairs), *more], check=True, env=_environment(), timeout=600)
             content = json.loads(out.read_text())
         means.append(statistics.geometric_mean(content["ratios"]))
         rejected += content["rejected"]

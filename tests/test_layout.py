@@ -78,6 +78,7 @@ TESTED_BY: dict[str, str] = {
     # What only real processes show, tested by launching them.
     "launch/profile.py": "launch/test_nsys.py",
     "launch/sampler.py": "launch/test_telemetry.py",
+    "worker/__main__.py": "launch/test_group.py",
     "worker/collectives.py": "worker/test_collective_operations.py",
     "worker/models/decoder.py": "worker/models/test_models.py",
     "worker/parallel/mesh.py": "worker/parallel/test_correctness.py",

@@ -234,7 +234,7 @@ def test_the_rules_with_one_signal(changes: dict[str, Any], kind: FindingKind, w
 def test_memory_that_every_step_fetches_again(setting: str | None, words: str) -> None:
     fetched = FetchedMemory(2, 612.0, 0.0021, setting)
     finding = found(replace(quiet(), on_device=False, fetched_memory=fetched))[FindingKind.MEMORY_RETURNED]
-    assert "612 minor page faults a step on rank 2 cost at least 2.1 ms" in finding.summary
+    assert "612 minor page faults a step on rank 2 cost at least 2.10 ms" in finding.summary
     assert finding.cost_percent == pytest.approx(2.1)
     assert words in finding.advice
 

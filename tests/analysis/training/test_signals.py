@@ -11,9 +11,10 @@ from tests.factories import cells, launch_record, rank_record, summarize_cell, t
 from torchscale.analysis.diagnosis.signals import FetchedMemory
 from torchscale.analysis.training.decomposition import decompose, step_parts
 from torchscale.analysis.training.signals import digest_signals, launch_signals
+from torchscale.config.choices import DeviceKind
 from torchscale.schema.launch.signals import LinkSample, MinorFaults, RankSignals
 from torchscale.schema.launch.steps import StepSample
-from torchscale.schema.node.environment import DeviceInfo, HostAllocator
+from torchscale.schema.node.environment import HostAllocator
 from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.experiment_file import PlannedCell
@@ -141,40 +142,43 @@ def test_records_of_older_versions_have_no_parts() -> None:
     assert launch_signals(result) is None
 
 
-def test_memory_that_is_fetched_again_is_what_the_process_does_not_grow_by() -> None:
-    def fetched(device: DeviceInfo | None = None, *of_ranks: tuple[float, float, float]) -> FetchedMemory | None:
-        _, launch = record([0.0] * len(of_ranks))
-        result = training_result(launch)
-        ranks = [
-            rank.model_copy(
-                update={
-                    "device": device or rank.device,
-                    "signals": None
-                    if rank.signals is None
-                    else rank.signals.model_copy(
-                        update={
-                            "minor_faults": MinorFaults(
-                                per_step=pages,
-                                grown_pages_per_step=grown,
-                                seconds_each=1e-6,
-                                kernel_seconds_per_step=kernel,
-                            )
-                        }
-                    ),
-                    "allocator": HostAllocator(name="glibc 2.36", setting="system"),
-                }
-            )
-            for rank, (pages, grown, kernel) in zip(result.ranks, of_ranks, strict=True)
-        ]
-        signals = launch_signals(result.model_copy(update={"ranks": tuple(ranks)}))
-        assert signals is not None
-        return signals.fetched_memory
+def fetched_memory(*of_ranks: tuple[float, float, float], kind: DeviceKind = "cpu") -> FetchedMemory | None:
+    """What a launch says of ranks with so many faults and grown pages a step, and so much time in the kernel; a fault
+    costs 1 µs."""
+    result = training_result(record([0.0] * len(of_ranks))[1])
+    ranks = []
+    for rank, (pages, grown, kernel) in zip(result.ranks, of_ranks, strict=True):
+        assert rank.signals is not None
+        faults = MinorFaults(
+            per_step=pages, grown_pages_per_step=grown, seconds_each=1e-6, kernel_seconds_per_step=kernel
+        )
+        changes = {
+            "device": rank.device.model_copy(update={"kind": kind}),
+            "signals": rank.signals.model_copy(update={"minor_faults": faults}),
+            "allocator": HostAllocator(name="glibc 2.36", setting="system"),
+        }
+        ranks.append(rank.model_copy(update=changes))
+    signals = launch_signals(result.model_copy(update={"ranks": tuple(ranks)}))
+    assert signals is not None
+    return signals.fetched_memory
 
-    assert fetched(None, (700.0, 100.0, 1.0), (500.0, 0.0, 1.0)) == FetchedMemory(
-        0, 600.0, pytest.approx(6e-4), "system"
-    )
-    assert fetched(None, (700.0, 0.0, 2e-4), (500.0, 0.0, 1.0)) == FetchedMemory(
-        1, 500.0, pytest.approx(5e-4), "system"
-    )
-    assert fetched(None, (700.0, 900.0, 1.0)) == FetchedMemory(0, 0.0, 0.0, "system")
-    assert fetched(DeviceInfo(kind="cuda", index=0, name="H100"), (700.0, 0.0, 1.0)) is None
+
+@pytest.mark.parametrize(
+    ("of_ranks", "rank", "pages", "seconds"),
+    [
+        ([(700.0, 100.0, 1.0), (500.0, 0.0, 1.0)], 0, 600.0, 6e-4),  # without the pages by which it grew
+        ([(700.0, 0.0, 2e-4), (500.0, 0.0, 1.0)], 1, 500.0, 5e-4),  # rank 0 was no longer in the kernel
+        ([(700.0, 900.0, 1.0)], 0, 0.0, 0.0),
+    ],
+)
+def test_memory_that_is_fetched_again_is_what_the_process_does_not_grow_by(
+    of_ranks: list[tuple[float, float, float]], rank: int, pages: float, seconds: float
+) -> None:
+    found = fetched_memory(*of_ranks)
+    assert found is not None
+    assert (found.rank, found.pages_per_step, found.setting) == (rank, pages, "system")
+    assert found.seconds_per_step == pytest.approx(seconds)
+
+
+def test_on_a_gpu_page_faults_of_the_host_do_not_count() -> None:
+    assert fetched_memory((700.0, 0.0, 1.0), kind="cuda") is None

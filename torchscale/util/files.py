@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ def atomic_write_bytes(path: Path, data: bytes) -> None:
         if mode is not None and not stat.S_ISREG(mode):
             _write_through(path, data)
             return
-        temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.tmp")
+        temporary = path.with_name(f".{path.name[:40]}.{os.urandom(6).hex()}.tmp")
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(data)
             if mode is not None:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.files import atomic_write_model
+from torchscale.util.process_exit import exit_at_once
 
 _SIZES = (1, 1000, 262_144)
 """Elements: the smallest message, one that is no power of two, and 1 MiB of fp32, which is cut into chunks."""
@@ -53,8 +54,7 @@ def main() -> None:
         atomic_write_model(out, facts)
     dist.barrier()
     dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # an interpreter's teardown behind a process group can abort after the work is done
+    exit_at_once(0)  # an interpreter's teardown behind a process group can abort after the work is done
 
 
 def check_all_reduce(rank: int, world_size: int, device: torch.device) -> tuple[int, int]:

@@ -57,7 +57,7 @@ def fake_nvml(**changes: Any) -> SimpleNamespace:
         "nvmlDeviceGetMaxPcieLinkWidth": only_first(16),
         "nvmlDeviceGetNvLinkState": link_state,
         "nvmlDeviceGetTopologyCommonAncestor": lambda *_: 50,
-        "nvmlDeviceGetP2PStatus": lambda *_: 1,
+        "nvmlDeviceGetP2PStatus": lambda first, second, capability: 0 if capability == 2 else 1,
     }
     return SimpleNamespace(**{**functions, **changes})
 
@@ -69,7 +69,7 @@ def test_a_driver_that_answers() -> None:
     assert first.throttle_reasons == ("hardware thermal slowdown", "power brake")
     assert first.foreign_processes == (f"{2**22 + 1} (of another container or user)",)
     assert (first.nvlinks_active, first.pcie_width, first.memory_used_bytes, first.ecc_enabled) == (2, 8, 7, True)
-    assert (facts.pairs[0].p2p, facts.pairs[0].path) == (False, "system")
+    assert (facts.pairs[0].p2p, facts.pairs[0].nvlink, facts.pairs[0].path) == (False, True, "system")
 
 
 def test_reasons_for_lowered_clocks_by_uuid() -> None:

@@ -12,8 +12,8 @@ import pynvml
 from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
 from torchscale.util.nvml import Driver
 
-_P2P_READ = 0
-"""NVML_P2P_CAPS_INDEX_READ, which the Python module defines as a tuple by mistake."""
+_P2P_READ, _P2P_NVLINK = 0, 2
+"""NVML_P2P_CAPS_INDEX_READ, which the Python module defines as a tuple by mistake, and NVML_P2P_CAPS_INDEX_NVLINK."""
 _NO_PERMISSION = 4
 """NVML_ERROR_NO_PERMISSION."""
 _NO_DRIVER = (9, 12)
@@ -114,13 +114,19 @@ def _nvlinks(driver: Driver, handle: Any) -> int | None:
 
 def _pair(driver: Driver, first: tuple[int, Any], second: tuple[int, Any]) -> GpuPairFacts:
     level = driver.whole("nvmlDeviceGetTopologyCommonAncestor", first[1], second[1])
-    status = driver.whole("nvmlDeviceGetP2PStatus", first[1], second[1], _P2P_READ)
     return GpuPairFacts(
         first=first[0],
         second=second[0],
-        p2p=None if status is None else status == driver.nvml.NVML_P2P_STATUS_OK,
+        p2p=_peer(driver, first[1], second[1], _P2P_READ),
+        nvlink=_peer(driver, first[1], second[1], _P2P_NVLINK),
         path=None if level is None else _PATHS.get(level),
     )
+
+
+def _peer(driver: Driver, first: Any, second: Any, capability: int) -> bool | None:
+    """Whether two GPUs have a capability between them, from either's view."""
+    status = driver.whole("nvmlDeviceGetP2PStatus", first, second, capability)
+    return None if status is None else status == driver.nvml.NVML_P2P_STATUS_OK
 
 
 def _process_name(pid: int) -> str:

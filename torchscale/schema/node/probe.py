@@ -45,11 +45,13 @@ class GpuFacts(Frozen):
 
 
 class GpuPairFacts(Frozen):
-    """What lies between two GPUs: whether they read each other's memory, and their nearest common ancestor."""
+    """What lies between two GPUs: whether they read each other's memory, whether NVLink joins them (through a switch as
+    well), and their nearest common ancestor on PCI Express."""
 
     first: int
     second: int
     p2p: bool | None = None
+    nvlink: bool | None = None
     path: str | None = None
 
 

@@ -37,6 +37,7 @@ def fake_nvml(**changes: Any) -> SimpleNamespace:
         "NVML_TEMPERATURE_GPU": 0,
         "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
         "NVML_VOLATILE_ECC": 0,
+        "NVML_AGGREGATE_ECC": 1,
         "NVML_NVLINK_MAX_LINKS": 18,
         "NVML_P2P_STATUS_OK": 0,
         "nvmlInit": lambda: None,
@@ -49,7 +50,8 @@ def fake_nvml(**changes: Any) -> SimpleNamespace:
         "nvmlDeviceGetUUID": only_first("GPU-1"),
         "nvmlDeviceGetMemoryInfo": only_first(SimpleNamespace(total=100, used=7)),
         "nvmlDeviceGetEccMode": only_first([1, 1]),
-        "nvmlDeviceGetTotalEccErrors": only_first(0),
+        "nvmlDeviceGetTotalEccErrors": lambda handle, _, counter: only_first(2 * counter)(handle),
+        "nvmlDeviceGetRemappedRows": only_first((1, 2, 1, 0)),
         "nvmlDeviceGetTemperature": only_first(33),
         "nvmlDeviceGetCurrentClocksThrottleReasons": only_first(0x1 | 0x40 | 0x80),
         "nvmlDeviceGetComputeRunningProcesses": only_first([SimpleNamespace(pid=2**22 + 1)]),
@@ -69,6 +71,8 @@ def test_a_driver_that_answers() -> None:
     assert first.throttle_reasons == ("hardware thermal slowdown", "power brake")
     assert first.foreign_processes == (f"{2**22 + 1} (of another container or user)",)
     assert (first.nvlinks_active, first.pcie_width, first.memory_used_bytes, first.ecc_enabled) == (2, 8, 7, True)
+    assert (first.ecc_uncorrected, first.ecc_uncorrected_ever) == (0, 2)
+    assert (first.rows_remapped, first.remapping_pending, first.remapping_failed) == (3, True, False)
     assert (facts.pairs[0].p2p, facts.pairs[0].nvlink, facts.pairs[0].path) == (False, True, "system")
 
 

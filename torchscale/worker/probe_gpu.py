@@ -79,7 +79,8 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
     nvml = driver.nvml
     memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
     ecc = driver.ask("nvmlDeviceGetEccMode", handle)
-    errors = ("nvmlDeviceGetTotalEccErrors", handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+    errors = ("nvmlDeviceGetTotalEccErrors", handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+    remapped = driver.ask("nvmlDeviceGetRemappedRows", handle)  # corrected, uncorrected, pending, failed
     return GpuFacts(
         index=index,
         name=driver.text("nvmlDeviceGetName", handle) or "unknown",
@@ -87,7 +88,11 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
         memory_bytes=None if memory is None else int(memory.total),
         memory_used_bytes=None if memory is None else int(memory.used),
         ecc_enabled=None if ecc is None else bool(ecc[0]),
-        ecc_uncorrected=driver.whole(*errors),
+        ecc_uncorrected=driver.whole(*errors, nvml.NVML_VOLATILE_ECC),
+        ecc_uncorrected_ever=driver.whole(*errors, nvml.NVML_AGGREGATE_ECC),
+        rows_remapped=None if remapped is None else int(remapped[0]) + int(remapped[1]),
+        remapping_pending=None if remapped is None else bool(remapped[2]),
+        remapping_failed=None if remapped is None else bool(remapped[3]),
         temperature_celsius=driver.whole("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
         throttle_reasons=driver.throttle_reasons(handle),
         foreign_processes=_other_processes(driver, handle),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from torchscale.worker.probe_gpu import driver_facts, throttle_reasons_of
+import pytest
+
+from torchscale.util.nvml import Driver
+from torchscale.worker import probe_gpu as module
+from torchscale.worker.probe_gpu import driver_facts, opened_driver, throttle_reasons_of
 
 
 class NVMLError(Exception):
@@ -76,23 +81,51 @@ def test_a_driver_that_answers() -> None:
     assert (facts.pairs[0].p2p, facts.pairs[0].nvlink, facts.pairs[0].path) == (False, True, "system")
 
 
-def test_reasons_for_lowered_clocks_by_uuid() -> None:
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[SimpleNamespace], None]]:
+    """Makes an NVML the one of this machine."""
+
+    def install(nvml: SimpleNamespace) -> None:
+        opened_driver.cache_clear()
+        monkeypatch.setattr(module, "pynvml", nvml)
+
+    yield install
+    opened_driver.cache_clear()
+
+
+def test_reasons_for_lowered_clocks_by_uuid(installed: Callable[[SimpleNamespace], None]) -> None:
     asked: list[str] = []
+    inits: list[None] = []
 
     def by_uuid(uuid: str) -> int:
         asked.append(uuid)
         return 0
 
-    nvml = fake_nvml(nvmlDeviceGetHandleByUUID=by_uuid)
-    assert throttle_reasons_of("1b3f", nvml) == ("hardware thermal slowdown", "power brake")
-    assert throttle_reasons_of("GPU-1b3f", nvml) == ("hardware thermal slowdown", "power brake")
+    installed(fake_nvml(nvmlDeviceGetHandleByUUID=by_uuid, nvmlInit=lambda: inits.append(None)))
+    assert throttle_reasons_of("1b3f") == ("hardware thermal slowdown", "power brake")
+    assert throttle_reasons_of("GPU-1b3f") == ("hardware thermal slowdown", "power brake")
     assert asked == ["GPU-1b3f", "GPU-1b3f"]
-    assert throttle_reasons_of("1b3f", fake_nvml(nvmlDeviceGetHandleByUUID=lambda _: 1)) is None
+    assert len(inits) == 1  # however often it is asked: initializing it stops all GPUs for a while
+    installed(fake_nvml(nvmlDeviceGetHandleByUUID=lambda _: 1))
+    assert throttle_reasons_of("1b3f") is None
 
     def fail() -> None:
         raise NVMLError("Driver Not Loaded", 9)
 
-    assert throttle_reasons_of("1b3f", fake_nvml(nvmlInit=fail)) is None
+    installed(fake_nvml(nvmlInit=fail))
+    assert throttle_reasons_of("1b3f") is None
+
+
+def test_a_slice_of_a_gpu_is_found_by_the_uuid_that_torch_gives() -> None:
+    def by_uuid(uuid: str) -> str:
+        if uuid != "MIG-1b3f":
+            raise NVMLError("Not Found", 6)
+        return uuid
+
+    driver = Driver(fake_nvml(nvmlDeviceGetHandleByUUID=by_uuid))
+    assert driver.handle("1b3f") == driver.handle("MIG-1b3f") == "MIG-1b3f"
+    assert driver.handle("GPU-1b3f") is None
+    assert driver.handle("2c40") is None
 
 
 def test_what_a_gpu_does_not_answer_is_absent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from typing import Any
@@ -44,18 +45,22 @@ def driver_facts(nvml: Any = pynvml) -> DriverFacts:
         nvml.nvmlShutdown()
 
 
-def throttle_reasons_of(uuid: str, nvml: Any = pynvml) -> tuple[str, ...] | None:
-    """Why the GPU with this UUID runs at lower clocks now; ``None`` where the driver does not report it."""
+@functools.cache
+def opened_driver() -> Driver | None:
+    """The driver's library, initialized once in a process and left so: it takes tens to hundreds of milliseconds on a
+    node of eight GPUs, in which they would stand idle. ``None`` without a working driver."""
     try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
         return None
-    driver = Driver(nvml)
-    try:
-        handle = driver.handle(uuid)
-        return None if handle is None else driver.throttle_reasons(handle)
-    finally:
-        nvml.nvmlShutdown()
+    return Driver(pynvml)
+
+
+def throttle_reasons_of(uuid: str) -> tuple[str, ...] | None:
+    """Why the GPU with this UUID runs at lower clocks now; ``None`` where the driver does not report it."""
+    driver = opened_driver()
+    handle = None if driver is None else driver.handle(uuid)
+    return None if driver is None or handle is None else driver.throttle_reasons(handle)
 
 
 def _handles(nvml: Any) -> tuple[list[tuple[int, Any]], tuple[str, ...]]:

@@ -60,7 +60,8 @@ def record(cell: TrainingCell, request: RecordRequest, ranks: Ranks, files: Rank
         _with_torch_profiler(trainer, request, ranks, files, steps)
     else:
         _for_nsys(trainer, request, ranks, files, steps, _settle_steps(step_seconds))
-    files.progress(Progress(phase="finishing"))
+    detail = "nsys writes its report" if request.tool is Tool.NSYS else ""
+    files.progress(Progress(phase="finishing", detail=detail))
     ranks.barrier()
     trainer.close()
 

@@ -325,7 +325,8 @@ def compiled(mode: str) -> Callable[[Session, float], Outcome]:
         plain, other = cells[False]["figures"], cells[True]["figures"]
         ratio = other["samples_per_second"] / plain["samples_per_second"]
         apart = abs(other["first_loss"] / plain["first_loss"] - 1)
-        figure = f"{ratio:.2f} × the speed, compiled in {other['compile_seconds'] or 0:.0f} s, first loss off by {apart:.1e}"
+        took = other["compile_seconds"] or 0.0
+        figure = f"{ratio:.2f} × the speed, compiled in {took:.0f} s, first loss off by {apart:.1e}"
         return Outcome(PASS if apart <= SAME_LOSS else FAIL, figure)
 
     return check
@@ -350,7 +351,8 @@ def collectives(session: Session, seconds: float) -> Outcome:
     if ran.document is None:
         return Outcome(FAIL, ran.problem())
     states = {cell["state"] for cell in ran.document}
-    rates = [curve["points"][-1]["busbw"] for cell in ran.document for curve in (cell["figures"] or {"curves": ()})["curves"]]
+    curves = [curve for cell in ran.document if cell["figures"] is not None for curve in cell["figures"]["curves"]]
+    rates = [curve["points"][-1]["busbw"] for curve in curves]
     verdicts = [cell["verdict"]["text"] for cell in ran.document if cell["verdict"] is not None]
     figure = f"up to {max(rates, default=0) / 1e9:.0f} GB/s bus bandwidth; {verdicts[0] if verdicts else 'no verdict'}"
     return Outcome(PASS if states == {"ok"} else FAIL, figure[:300])
@@ -369,7 +371,8 @@ def peak_rates(session: Session, seconds: float) -> Outcome:
     if peaks is None:
         return Outcome(NOT_APPLICABLE, f"{told}; the device's documented rates are not known")
     above = [dtype for dtype, rate in rates.items() if rate > ABOVE_PEAK * peaks.get(dtype, float("inf"))]
-    below = [dtype for dtype in ("fp16", "bf16") if dtype in rates and rates[dtype] < LEAST_OF_PEAK * peaks.get(dtype, 0)]
+    least = {dtype: LEAST_OF_PEAK * peaks.get(dtype, 0.0) for dtype in ("fp16", "bf16")}
+    below = [dtype for dtype, rate in least.items() if dtype in rates and rates[dtype] < rate]
     if above or below:
         return Outcome(FAIL, f"{', '.join(above + below)} against the documented rate: {told}")
     return Outcome(PASS, told)
@@ -551,8 +554,8 @@ def pack(directory: Path, python: str | None) -> int:
     for wheel in directory.glob("*.whl"):
         wheel.unlink()
     version = [] if python is None else ["--python-version", python]
-    command = [sys.executable, "-m", "pip", "download", "--only-binary=:all:", "--dest", str(directory), *version, *asked]
-    done = subprocess.run(command, check=False)
+    options = ["--only-binary=:all:", "--dest", str(directory), *version]
+    done = subprocess.run([sys.executable, "-m", "pip", "download", *options, *asked], check=False)
     size = sum(wheel.stat().st_size for wheel in directory.glob("*.whl"))
     sys.stdout.write(f"{directory}: {size / 2**20:.1f} MiB\n")
     if size > MOST_WHEEL_BYTES:
@@ -561,7 +564,8 @@ def pack(directory: Path, python: str | None) -> int:
 
 
 def run_checks(directory: Path, wheels: Path, only: Sequence[str]) -> int:
-    """Run the checks, or ``validate`` and those named in ``only``, with their files in ``directory``. Returns the exit code: 1 if any failed."""
+    """Run the checks, or ``validate`` and those named in ``only``, with their files in ``directory``. Returns the exit
+    code: 1 if any failed."""
     packages = directory / "packages"
     for wheel in wheels_to_unpack(sorted(wheels.glob("*.whl")), _installed):
         with zipfile.ZipFile(wheel) as archive:
@@ -593,10 +597,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--wheels", type=Path, default=WHEELS, help=f"run: where pack put them (default {WHEELS})")
     parser.add_argument("--python", metavar="VERSION", help="pack: of the GPU machine, such as 3.12")
     names = [check.name for check in CHECKS]
-    parser.add_argument(
-        "--only", metavar="CHECK", action="append", default=[], choices=names, help="run: validate and this check; may be "
-        "repeated: " + ", ".join(names).replace("%", "%%")
-    )
+    meaning = "run: validate and this check; may be repeated: " + ", ".join(names).replace("%", "%%")
+    parser.add_argument("--only", metavar="CHECK", action="append", default=[], choices=names, help=meaning)
     given = parser.parse_args(arguments)
     if given.mode == "pack":
         return pack(given.directory or WHEELS, given.python)

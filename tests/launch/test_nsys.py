@@ -34,7 +34,8 @@ if words == ["--version"]:
         mode, "NVIDIA Nsight Systems version 2026.2.1.210-262137123456v0"))
     sys.exit(0)
 if words == ["profile", "--help"]:
-    print("-t, --trace= Possible values are 'cuda', " + ("" if mode == "no software trace" else "'cuda-sw', ") + "'nvtx'")
+    values = ["cuda", "nvtx", *([] if mode == "no software trace" else ["cuda-sw"])]
+    print("-t, --trace= Possible values are", ", ".join(values))
     sys.exit(0)
 out = words[words.index("-o") + 1]
 if any("lazy" in word for word in words):

@@ -35,8 +35,8 @@ def load() -> ModuleType:
 
 script: Any = load()
 GPU: dict[str, Any] = {
-    "index": 0, "name": H100, "uuid": "GPU-1", "memory_bytes": 85 * 10**9, "temperature_celsius": 34, "ecc_enabled": True,
-    "throttle_reasons": [], "pcie_width": 16, "foreign_processes": [],
+    "index": 0, "name": H100, "uuid": "GPU-1", "memory_bytes": 85 * 10**9, "temperature_celsius": 34,
+    "ecc_enabled": True, "throttle_reasons": [], "pcie_width": 16, "foreign_processes": [],
 }  # fmt: skip
 FACTS: dict[str, Any] = {
     "software": {
@@ -125,7 +125,8 @@ def test_a_check_that_is_late_or_misses_something_fails(tmp_path: Path) -> None:
     def lacking(session: Any, seconds: float) -> Any:
         return session.facts["nothing"]
 
-    assert outcome(script.Check("x", 5, lacking), session(tmp_path)).figure == "its answer lacks something: KeyError: 'nothing'"
+    found = outcome(script.Check("x", 5, lacking), session(tmp_path))
+    assert found == script.Outcome("fail", "its answer lacks something: KeyError: 'nothing'")
 
 
 def test_the_heading_tells_versions_and_no_names(tmp_path: Path) -> None:
@@ -140,7 +141,8 @@ def test_validate_gives_the_facts_or_fails(tmp_path: Path) -> None:
     assert script.validate(good, 5) == script.Outcome("pass", "Fit.")
     assert good.cuda
     failed = {"status": "fail", "title": "ECC", "seen": "GPU 0: 2"}
-    assert script.validate(session(tmp_path, {}, {"facts": FACTS, "checks": [failed], "verdict": ""}), 5).figure == "ECC: GPU 0: 2"
+    unfit = session(tmp_path, {}, {"facts": FACTS, "checks": [failed], "verdict": ""})
+    assert script.validate(unfit, 5) == script.Outcome("fail", "ECC: GPU 0: 2")
     silent = script.validate(session(tmp_path, {}, None, code=3), 5)
     assert silent == script.Outcome("fail", "exit code 3: Error: no such thing")
 
@@ -159,8 +161,8 @@ def test_facts_are_judged(tmp_path: Path) -> None:
 
 
 def test_training_cells_are_measured_together_and_told_apart(tmp_path: Path) -> None:
-    document = {"cells": [cell("fp32"), cell("bf16", "crashed", reason="boom"), cell("fp8", "skipped", reason="no fp8")]}
-    made = session(tmp_path, document=document)
+    cells = [cell("fp32"), cell("bf16", "crashed", reason="boom"), cell("fp8", "skipped", reason="no fp8")]
+    made = session(tmp_path, document={"cells": cells})
     results = [script.training(precision)(made, 5) for precision in ("fp32", "bf16", "fp8")]
     assert [one.result for one in results] == ["pass", "fail", "not applicable"]
     assert [one.figure for one in results] == ["100.0 samples/s, loss 7.250", "crashed: boom", "no fp8"]
@@ -217,7 +219,8 @@ def test_a_compiled_model_must_compute_the_same(tmp_path: Path) -> None:
     assert good.result == "pass"
     assert good.figure.startswith("1.50 × the speed, compiled in 20 s")
     assert script.compiled("default")(answer(12.0), 5).result == "fail"
-    crashed = session(tmp_path, document={"cells": [cell(), cell(state="crashed", reason="overwritten", cell={"compile": True})]})
+    other = cell(state="crashed", reason="overwritten", cell={"compile": True})
+    crashed = session(tmp_path, document={"cells": [cell(), other]})
     assert script.compiled("default")(crashed, 5).figure == "crashed: overwritten"
 
 
@@ -256,7 +259,8 @@ def test_memory_and_its_limits(tmp_path: Path) -> None:
 
 def test_recordings(tmp_path: Path) -> None:
     document = {"per_rank": [{"compute_seconds": 0.5, "window_seconds": 1.0}], "window": {"steps": 29}}
-    assert script.recorded("kineto")(session(tmp_path, document=document), 5).figure == "29 steps, kernels in 50% of their time"
+    found = script.recorded("kineto")(session(tmp_path, document=document), 5)
+    assert found == script.Outcome("pass", "29 steps, kernels in 50% of their time")
     document["per_rank"][0]["compute_seconds"] = 0.0
     assert script.recorded("nsys")(session(tmp_path, document=document), 5).result == "fail"
     without = {**FACTS, "nsys": {"path": None}}

@@ -201,8 +201,8 @@ class Refused(AllReduce):
     def call(self) -> None:
         """Fail as it does at the first call."""
         raise torch.distributed.DistBackendError(
-            "NCCL error in: ProcessGroupNCCL.cpp:3690, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version "
-            "2.27.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+            "NCCL error in: ProcessGroupNCCL.cpp:3690, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL "
+            "version 2.27.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
             "Error : no algorithm/protocol available for function Broadcast with datatype ncclInt8. "
             "NCCL_ALGO was set to NVLS."
         )

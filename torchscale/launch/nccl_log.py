@@ -2,13 +2,13 @@
 
 Forms of the line on a choice, as ``src/enqueue.cc`` of each release prints them (rank 0 alone):
 
-- 2.19 to 2.22: ``37756928 Bytes -> Algo 1 proto 2 time 2860.208008``. The operation is that of the call before it, which
+- 2.21 and 2.22: ``37756928 Bytes -> Algo 1 proto 2 time 2860.208008``. The operation is that of the call before, which
   is logged with ``NCCL_DEBUG_SUBSYS=COLL``: ``AllGather: opCount 1606 sendbuff 0x… [nranks=4] stream 0x…``.
 - 2.23: ``AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.208008``.
 - from 2.24: ``AllGather: 9439232 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..23}``, with the bytes of one rank:
   1/n of the payload of an all-gather or reduce-scatter over n ranks. The forms above print the whole payload.
 - from 2.27: ``AllReduce [Symmetric]: 4096 Bytes -> Kernel AllReduce_AGxLL_R nchannels 1 nthreads 512``, and from 2.29
-  ``AllGather [Copy Engine]: 4096 Bytes -> cudaMemcpy``, where buffers are registered for it; also the bytes of one rank.
+  ``AllGather [Copy Engine]: 4096 Bytes -> cudaMemcpy``, where buffers are registered; also the bytes of one rank.
 
 A channel: ``Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM``. Other lines are ignored.
 """
@@ -26,7 +26,8 @@ _CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+
 _CALL = re.compile(r"NCCL INFO (\w+): opCount ")
 _CHOICE = re.compile(
     r"NCCL INFO (?:(?P<operation>\w+)(?: \[[\w ]+\])?: )?(?P<bytes>\d+) Bytes -> "
-    r"(?:Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)(?P<by_rank> channel)?|Kernel (?P<kernel>\w+)|(?P<copy>cudaMemcpy))"
+    r"(?:Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)(?P<by_rank> channel)?"
+    r"|Kernel (?P<kernel>\w+)|(?P<copy>cudaMemcpy))"
 )
 _NVLS = re.compile(r"NVLS multicast support is available|Connected NVLS tree|NVLS comm 0x\w+ headRank")
 _ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")

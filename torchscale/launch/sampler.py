@@ -79,7 +79,7 @@ class GpuReader:
         self._links: dict[str, tuple[float, float]] = {}
 
     def read(self) -> list[dict[str, Any]]:
-        """One reading per GPU, each with its own time: the PCIe counters block for 20 ms each, so they are asked last."""
+        """One reading per GPU, each with its own time. PCIe counters block for 20 ms each and are asked last."""
         readings = [self._gpu(uuid, handle) for uuid, handle in self._handles]
         for reading, (_, handle) in zip(readings, self._handles, strict=True):
             reading["pcie_bytes_per_second"] = self._pcie(handle)

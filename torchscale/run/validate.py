@@ -15,7 +15,7 @@ from torchscale.run.observer import SILENT, Observer
 from torchscale.schema.node.check import Validation
 
 TIMEOUT_SECONDS = 120.0
-"""Bound on the collective: starting a rank per GPU and NCCL takes tens of seconds on a sound node, and minutes on none."""
+"""Bound on the collective: starting a rank per GPU takes tens of seconds on a sound node, and minutes on none."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def join_spans(parts: list[Spans]) -> Spans:
 
 
 class CollectiveRow(NamedTuple):
-    """A collective of one rank; times in nanoseconds, -1 for a size, a sequence number or a step that the trace lacks."""
+    """A collective of one rank; times in nanoseconds, -1 for a size, sequence number or step that the trace lacks."""
 
     start: int
     end: int

@@ -66,7 +66,7 @@ def _multiply(
 ) -> Tensor:
     """The product of two matrices, in fp8 if the sizes allow it; of their own type.
 
-    ``fast`` adds up in the tensor cores' own width, which Hopper does at twice the rate; gradients want all of fp32's.
+    ``fast`` adds up in the tensor cores' own width, which is faster on Hopper; gradients keep the width of fp32.
     """
     if any(size % _MULTIPLE for size in (*left.shape, right.shape[1])):
         return left @ right
@@ -86,8 +86,8 @@ def _multiply(
 
 
 def _scale(tensor: Tensor, kind: torch.dtype) -> Tensor:
-    """The power of two that maps the largest absolute value near the largest of ``kind``, and not above it; 1e-12 avoids
-    a division by zero. Powers of two are exact in every type, and a product with one rounds nothing."""
+    """The power of two that maps the largest absolute value near the largest of ``kind``, and not above it; 1e-12
+    avoids a division by zero. Powers of two are exact in every type, and a product with one rounds nothing."""
     factor = torch.finfo(kind).max / tensor.abs().amax().float().clamp(min=1e-12)
     return torch.exp2(torch.floor(torch.log2(factor)))
 

@@ -123,8 +123,8 @@ class Trainer:
     def _forward_backward(self) -> Tensor:
         """All forward and backward passes of a step; the mean loss over this rank's samples."""
         if self._captures_graphs:
-            # Memory of the last step's graphs may be taken again. Once a step and not once a pass: accumulated gradients
-            # lie in it as well.
+            # Memory of the last step's graphs may be taken again. Once a step and not once a pass: gradients that are
+            # being accumulated lie in it as well.
             torch.compiler.cudagraph_mark_step_begin()
         batch = self.source.next_batch()
         self._mark(Phase.DATA)

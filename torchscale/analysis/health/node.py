@@ -23,7 +23,10 @@ _FABRIC_ADVICE = (
 _CUDA_ADVICE = (
     ("Error 802", _FABRIC_ADVICE),
     ("system not yet initialized", _FABRIC_ADVICE),
-    ("Error 803", "the CUDA library does not fit the driver: remove cuda-compat from LD_LIBRARY_PATH, or reboot after an update"),
+    (
+        "Error 803",
+        "the CUDA library does not fit the driver: remove cuda-compat from LD_LIBRARY_PATH, or reboot after an update",
+    ),
     ("Error 804", "cuda-compat supports data centre GPUs only: remove it from LD_LIBRARY_PATH and update the driver"),
     ("too old", "update the NVIDIA driver, or install a PyTorch for an older CUDA"),
 )
@@ -111,14 +114,15 @@ def cuda_runtime(facts: NodeFacts) -> Check:
         )
     seen = f"PyTorch's CUDA {software.cuda_built}, driver {driver.version} supports up to {driver.cuda_version}"
     if not software.cuda_available:
-        why = f": {software.cuda_error}" if software.cuda_error else ""
-        advice = next((advice for sign, advice in _CUDA_ADVICE if sign in (software.cuda_error or "")), _CUDA_ADVICE_ELSE)
+        error = software.cuda_error or ""
+        why = f": {error}" if error else ""
+        advice = next((text for sign, text in _CUDA_ADVICE if sign in error), _CUDA_ADVICE_ELSE)
         return failed(rule, f"{seen}; torch.cuda.is_available() is false{why}", "a usable CUDA device", advice)
     if driver.cuda_version is None:
         return passed(rule, seen)
     built, supported = version_numbers(software.cuda_built), version_numbers(driver.cuda_version)
     if built[:1] > supported[:1]:
-        advice = "PyTorch can use it, through the compatibility package of CUDA (cuda-compat); update the driver to be safe"
+        advice = "PyTorch can use it, through CUDA's compatibility package (cuda-compat); update the driver to be safe"
         return warned(rule, seen, "a driver at least as new as the runtime", advice)
     if built > supported:
         advice = "works through CUDA minor-version compatibility; update the driver to be safe"

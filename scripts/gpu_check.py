@@ -39,6 +39,8 @@ NO_CUDA = "no CUDA device"
 
 QUICK = ("--benchmark.preset=quick", "--benchmark.warmup_max_seconds=4", "--gpus", "1")
 MODEL = ("--model", "decoder-small", "--batch-size", "4")
+ON_CPU = ("--benchmark.measure_steps=5", "--benchmark.warmup_steps=2", "--benchmark.warmup_seconds=0.1")
+"""There nothing is judged."""
 SMALL = ("--model", "tiny-decoder", "--batch-size", "32")
 CLOCK_RANGE = (0.80, 1.01)
 """Seconds of the measured steps by CUDA events ÷ wall time around them, which also holds the pauses between batches."""
@@ -200,7 +202,7 @@ def validate(session: Session, seconds: float) -> Outcome:
     return Outcome(FAIL, "; ".join(failed)[:300]) if failed else Outcome(PASS, ran.document["verdict"])
 
 
-def device_known(session: Session, seconds: float) -> Outcome:
+def device_known(session: Session, _: float) -> Outcome:
     """The catalogue has the device, so that there is an MFU."""
     peaks = _peaks(session.device)
     if peaks is None:
@@ -208,7 +210,7 @@ def device_known(session: Session, seconds: float) -> Outcome:
     return Outcome(PASS, f"{session.device}: bf16 {peaks.get('bf16', 0) / 1e12:.0f} TFLOP/s documented")
 
 
-def driver(session: Session, seconds: float) -> Outcome:
+def driver(session: Session, _: float) -> Outcome:
     """NVML answers for every GPU."""
     named = ("uuid", "memory_bytes", "temperature_celsius", "throttle_reasons", "pcie_width", "foreign_processes")
     silent = [f"GPU {gpu['index']}: {name}" for gpu in session.gpus for name in named if gpu.get(name) is None]
@@ -220,7 +222,7 @@ def driver(session: Session, seconds: float) -> Outcome:
     return Outcome(PASS, f"throttle reasons {reasons}, {first['temperature_celsius']} °C, ECC {ecc}")
 
 
-def nccl(session: Session, seconds: float) -> Outcome:
+def nccl(session: Session, _: float) -> Outcome:
     """The all-reduce of ``validate`` ran on every GPU."""
     found, software = session.facts["collective"], session.facts["software"]
     count = software["cuda_devices"]
@@ -249,7 +251,7 @@ def training(precision: str) -> Callable[[Session, float], Outcome]:
 
 def _train(session: Session, precisions: Sequence[str], seconds: float) -> None:
     workload = MODEL if session.cuda else (*SMALL, "--device", "cpu")
-    measure = ("--benchmark.measure_seconds=5",) if session.cuda else ("--benchmark.measure_steps=20",)
+    measure = ("--benchmark.measure_seconds=5",) if session.cuda else ON_CPU
     precision = ("--precision", ",".join(precisions), "--launch.isolation=group")
     folder = ("-o", str(session.directory / "training"))
     ran = session.run("benchmark", *workload, *QUICK, *measure, *precision, *folder, "--json", seconds=seconds)
@@ -259,7 +261,7 @@ def _train(session: Session, precisions: Sequence[str], seconds: float) -> None:
     session.cells |= {str(cell["cell"]["precision"]): cell for cell in cells}
 
 
-def event_clock(session: Session, seconds: float) -> Outcome:
+def event_clock(session: Session, _: float) -> Outcome:
     """Times by CUDA events add up to the wall time around the measured steps."""
     cell = _measured(session)
     record = session.directory / "training" / "cells" / cell["cell_id"] / "launch-0" / "record.json"
@@ -271,7 +273,7 @@ def event_clock(session: Session, seconds: float) -> Outcome:
     return Outcome(PASS if right else FAIL, f"{by_events:.2f} s by events in {wall:.2f} s of wall time, {share:.1%}")
 
 
-def mfu(session: Session, seconds: float) -> Outcome:
+def mfu(session: Session, _: float) -> Outcome:
     """Model FLOP/s stay below the device's peak."""
     shares = {
         precision: cell["compute"]["mfu"]
@@ -285,7 +287,7 @@ def mfu(session: Session, seconds: float) -> Outcome:
     return Outcome(PASS if all(0 < share < 1 for share in known.values()) else FAIL, figure)
 
 
-def telemetry(session: Session, seconds: float) -> Outcome:
+def telemetry(session: Session, _: float) -> Outcome:
     """What NVML told during training is plausible."""
     found = _measured(session)["figures"]["telemetry"]
     if found is None or not found["gpus"]:
@@ -314,7 +316,7 @@ def compiled(mode: str) -> Callable[[Session, float], Outcome]:
     def check(session: Session, seconds: float) -> Outcome:
         value = "true" if mode == "default" else mode
         folder = ("-o", str(session.directory / f"compiled-{mode}"))
-        axis = (f"--training.compile=[false,{value}]", "--benchmark.measure_steps=30")
+        axis = (f"--model.compile=[false,{value}]", "--benchmark.measure_steps=30")
         ran = session.run("benchmark", *SMALL, *QUICK, *axis, *folder, "--json", seconds=seconds)
         if ran.document is None:
             return Outcome(FAIL, ran.problem())
@@ -569,7 +571,7 @@ def run_checks(directory: Path, wheels: Path, only: Sequence[str]) -> int:
     packages = directory / "packages"
     for wheel in wheels_to_unpack(sorted(wheels.glob("*.whl")), _installed):
         with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(packages)  # noqa: S202 - wheels that `pack` fetched
+            archive.extractall(packages)
     paths = [str(ROOT), str(packages)]
     sys.path[:0] = paths
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]).strip(":")}

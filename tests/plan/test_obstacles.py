@@ -28,7 +28,7 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
     ("content", "told"),
     [
         (
-            {"parallel": strategy("tensor"), "training": {"compile": "max-autotune"}},
+            {"parallel": strategy("tensor"), "model": {"compile": "max-autotune"}},
             "compile max-autotune may choose other kernels on each tensor-parallel rank",
         ),
         ({"parallel": strategy("none")}, "strategy none runs on one device, not 4"),

@@ -49,7 +49,7 @@ FACTS: dict[str, Any] = {
 NO_GPU: dict[str, Any] = {"software": {"cuda_available": False, "torch": "2.13.0+cpu", "python": "3.11.7"}}
 
 
-class Answering(script.Session):  # type: ignore[misc] - a class of a script
+class Answering(script.Session):  # type: ignore[misc] # a class of a script
     """A session whose commands give the same answer."""
 
     answer: Any = None
@@ -258,10 +258,11 @@ def test_memory_and_its_limits(tmp_path: Path) -> None:
 
 
 def test_recordings(tmp_path: Path) -> None:
-    document = {"per_rank": [{"compute_seconds": 0.5, "window_seconds": 1.0}], "window": {"steps": 29}}
+    rank = {"compute_seconds": 0.5, "window_seconds": 1.0}
+    document = {"per_rank": [rank], "window": {"steps": 29}}
     found = script.recorded("kineto")(session(tmp_path, document=document), 5)
     assert found == script.Outcome("pass", "29 steps, kernels in 50% of their time")
-    document["per_rank"][0]["compute_seconds"] = 0.0
+    rank["compute_seconds"] = 0.0
     assert script.recorded("nsys")(session(tmp_path, document=document), 5).result == "fail"
     without = {**FACTS, "nsys": {"path": None}}
     assert script.recorded("nsys")(session(tmp_path, without, document), 5).result == "not applicable"
@@ -275,6 +276,39 @@ def test_wheels_that_a_machine_has_in_newer_versions_stay_packed() -> None:
     installed = {"typer": "0.15.1", "pydantic": "1.10.9", "numpy": "1.26.4"}
     chosen = script.wheels_to_unpack(wheels, installed.get)
     assert [wheel.name.partition("-")[0] for wheel in chosen] == ["pydantic", "scipy", "nvidia_ml_py"]
+
+
+FAKE_PIP = """
+import pathlib, sys
+directory = pathlib.Path(sys.argv[sys.argv.index("--dest") + 1])
+(directory / "asked.txt").write_text(" ".join(sys.argv[1:]))
+with (directory / "numpy-2.4.6-cp312-cp312-manylinux_2_28_x86_64.whl").open("wb") as file:
+    file.truncate(%d << 20)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mebibytes", "code"), [(55, 0), (61, 1)])
+def test_packing_asks_for_what_the_checks_need_and_for_no_more(mebibytes: int, code: int, tmp_path: Path) -> None:
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__init__.py").touch()
+    (tmp_path / "pip" / "__main__.py").write_text(FAKE_PIP % mebibytes)
+    wheels = tmp_path / "wheels"
+    done = subprocess.run(
+        [ROOT / "scripts" / "gpu_check.sh", "pack", wheels, "--python", "3.12"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == code, done.stderr
+    assert f"{mebibytes}.0 MiB" in done.stdout
+    words = (wheels / "asked.txt").read_text().split()
+    assert words[:2] == ["download", "--only-binary=:all:"]
+    asked = {word.partition(">=")[0] for word in words if ">=" in word}
+    assert asked == set(script.NEEDED)
+    assert words[words.index("--python-version") + 1] == "3.12"
 
 
 HANGING = """
@@ -302,6 +336,7 @@ def test_a_command_that_hangs_is_interrupted_at_its_bound(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_a_dry_run_without_a_gpu(tmp_path: Path) -> None:
     names = ("MFU below 100 %", "training in fp32", "report")
     only = [word for name in names for word in ("--only", name)]
@@ -310,7 +345,7 @@ def test_a_dry_run_without_a_gpu(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
         env={**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""},
     )
     assert done.returncode == 0, done.stdout + done.stderr

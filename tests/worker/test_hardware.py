@@ -67,7 +67,13 @@ def test_a_dtype_that_the_device_cannot_multiply_is_said(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(
     ("dtype", "capability", "needed"),
-    [("tf32", (7, 0), "8.0"), ("bf16", (7, 5), "8.0"), ("fp8", (8, 0), "8.9"), ("bf16", (8, 0), ""), ("fp16", (7, 0), "")],
+    [
+        ("tf32", (7, 0), "8.0"),
+        ("bf16", (7, 5), "8.0"),
+        ("fp8", (8, 0), "8.9"),
+        ("bf16", (8, 0), ""),
+        ("fp16", (7, 0), ""),
+    ],
 )
 def test_what_only_newer_tensor_cores_have_is_not_measured_elsewhere(
     dtype: MatmulType, capability: tuple[int, int], needed: str, monkeypatch: pytest.MonkeyPatch

@@ -54,7 +54,7 @@ def recorded(number: int, monkeypatch: pytest.MonkeyPatch, directory: Path, sett
     request = RecordRequest(
         tool=Tool.NSYS, target=ProfileTarget.SYNC_STALLS, directory=str(directory), seconds=1, max_steps=STEPS
     )
-    module._for_nsys(trainer, request, ranks(number), RankFiles(directory, number), STEPS, settle_steps)
+    module._for_nsys(trainer, request, ranks(number), RankFiles(directory, number), STEPS, settle_steps=settle_steps)
     return cuda.log
 
 

@@ -11,9 +11,9 @@ from tests.factories import cells
 from torchscale.config.choices import CompileMode
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.failure import FailureKind
+from torchscale.worker import trainer as trainer_module
 from torchscale.worker.failure import describe_failure
 from torchscale.worker.models import build_workload
-from torchscale.worker import trainer as trainer_module
 from torchscale.worker.models.interface import Workload, loss_of
 from torchscale.worker.parallel.blocks import captures_graphs
 from torchscale.worker.process_group import Ranks
@@ -107,7 +107,7 @@ def test_losses_of_overwritten_outputs_are_those_of_each_step(passes: int, monke
     monkeypatch.setattr(torch, "compile", OnOneOutput)
     monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: marks.append(None))
     monkeypatch.setattr(trainer_module, "captures_graphs", lambda *_: True)
-    asked = cell(training={"compile": "reduce-overhead", "gradient_accumulation": passes})
+    asked = cell(model={"compile": "reduce-overhead"}, training={"gradient_accumulation": passes})
     samples = Trainer(asked, rank()).run_batch(STEPS).samples
     assert [sample.loss for sample in samples] == [sample.loss for sample in expected]
     assert len({sample.loss for sample in samples}) == STEPS
@@ -126,7 +126,7 @@ def test_losses_of_overwritten_outputs_are_those_of_each_step(passes: int, monke
     ],
 )
 def test_which_compiled_models_are_cuda_graphs(mode: CompileMode | bool, device: str, graphs: bool) -> None:
-    assert captures_graphs(cell(training={"compile": mode}), torch.device(device)) is graphs
+    assert captures_graphs(cell(model={"compile": mode}), torch.device(device)) is graphs
 
 
 def test_phases_add_up_to_steps_and_steps_to_the_batch() -> None:

@@ -43,7 +43,14 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
     (
         ("H200", "NVL"),
         _facts(
-            "H200 NVL", 4.8e12, "NVIDIA H200 data sheet", fp64=60.0, fp32=60.0, tf32=417.5, fp16=835.5, bf16=835.5,
+            "H200 NVL",
+            4.8e12,
+            "NVIDIA H200 data sheet",
+            fp64=60.0,
+            fp32=60.0,
+            tf32=417.5,
+            fp16=835.5,
+            bf16=835.5,
             fp8=1670.5,
         ),
     ),

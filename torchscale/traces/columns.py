@@ -103,9 +103,7 @@ class StepRow(NamedTuple):
 def make_collectives(rows: Iterable[CollectiveRow]) -> CollectiveSpans:
     """Columns from rows in any order."""
     ops, groups = NameTable(), NameTable()
-    numbers = [
-        (row.start, row.end, ops.number(row.op), groups.number(row.group), *row[4:]) for row in sorted(rows)
-    ]
+    numbers = [(row.start, row.end, ops.number(row.op), groups.number(row.group), *row[4:]) for row in sorted(rows)]
     table = np.array(numbers, dtype=np.int64).reshape(-1, 8)
     return CollectiveSpans(
         start=table[:, 0],

@@ -31,7 +31,7 @@ _TOPOLOGY_CHARACTERS = 8000
 _UNSUPPORTED = ("not support", "unsupported", "not implemented", "no backend type", "no algorithm/protocol available")
 """The last one is NCCL's, from 2.24 on, where NCCL_ALGO or NCCL_PROTO leaves nothing for an operation or dtype. It is
 raised on every rank before anything is sent, so the communicator stays usable (src/group.cc, groupCleanup)."""
-_REDUCTIONS_AND_GATHERS = ("all_reduce", "all_gather", "reduce_scatter")
+_REDUCTIONS_AND_GATHERS: tuple[Operation, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 _OPERATIONS_OF: dict[str, tuple[Operation, ...]] = {
     "tree": ("all_reduce",),
     "collnetdirect": _REDUCTIONS_AND_GATHERS,

@@ -70,7 +70,7 @@ def _cuda_error(caught: list[warnings.WarningMessage]) -> str | None:
 
     texts = [str(warning.message) for warning in caught]
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     except Exception as error:  # noqa: BLE001 - whatever the driver makes torch raise is the reason
         texts.append(str(error))
     # The text names the error in its last sentence: "… Error 802: system not yet initialized (Triggered internally …)".

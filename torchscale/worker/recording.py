@@ -59,7 +59,7 @@ def record(cell: TrainingCell, request: RecordRequest, ranks: Ranks, files: Rank
     if request.tool is Tool.KINETO:
         _with_torch_profiler(trainer, request, ranks, files, steps)
     else:
-        _for_nsys(trainer, request, ranks, files, steps, _settle_steps(step_seconds))
+        _for_nsys(trainer, request, ranks, files, steps, settle_steps=_settle_steps(step_seconds))
     detail = "nsys writes its report" if request.tool is Tool.NSYS else ""
     files.progress(Progress(phase="finishing", detail=detail))
     ranks.barrier()
@@ -88,7 +88,8 @@ def _settle_steps(step_seconds: float) -> int:
 def paced(steps: int, device: torch.device) -> Iterator[int]:
     """Numbers from 0, each once a GPU has done the step before the last: ranges on the host's clock then hold the work
     of their steps, as far as a step. Launches of CUDA graphs would run hundreds of steps ahead."""
-    events = [torch.cuda.Event() for _ in range(_STEPS_IN_FLIGHT)] if device.type == "cuda" else []
+    count = _STEPS_IN_FLIGHT if device.type == "cuda" else 0
+    events = [torch.cuda.Event() for _ in range(count)]  # type: ignore[no-untyped-call]
     for step in range(steps):
         if events and step >= _STEPS_IN_FLIGHT:
             events[step % _STEPS_IN_FLIGHT].synchronize()
@@ -103,7 +104,7 @@ def _finish_device(device: torch.device) -> None:
 
 
 def _for_nsys(
-    trainer: Trainer, request: RecordRequest, ranks: Ranks, files: RankFiles, steps: int, settle_steps: int
+    trainer: Trainer, request: RecordRequest, ranks: Ranks, files: RankFiles, steps: int, *, settle_steps: int
 ) -> None:
     """Run marked steps for the nsys that wraps this process and captures between cudaProfilerStart and -Stop.
 

@@ -125,7 +125,7 @@ class Trainer:
         if self._captures_graphs:
             # Memory of the last step's graphs may be taken again. Once a step and not once a pass: gradients that are
             # being accumulated lie in it as well.
-            torch.compiler.cudagraph_mark_step_begin()
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         batch = self.source.next_batch()
         self._mark(Phase.DATA)
         if self._parallel.stages is not None:

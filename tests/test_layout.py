@@ -83,7 +83,6 @@ TESTED_BY: dict[str, str] = {
     "worker/models/decoder.py": "worker/models/test_models.py",
     "worker/parallel/mesh.py": "worker/parallel/test_correctness.py",
     "worker/predicted_memory.py": "worker/test_model_memory.py",
-    "worker/recording.py": "integration/test_diagnosis.py",
     "worker/train.py": "launch/test_torchrun.py",
 }
 """Modules without a test file of their name, and the file that tests each."""

@@ -94,7 +94,7 @@ def validate(
     timeout_seconds: float = TIMEOUT_SECONDS,
     observer: Observer = SILENT,
 ) -> Validation:
-    """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real two-rank collective.
+    """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real all-reduce over its GPUs.
 
     Args:
         require: ``"cuda"``, ``"nccl"``, ``"nsys"``: what the node must have.

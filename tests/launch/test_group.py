@@ -116,6 +116,25 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
     assert losses[0] == losses[1]
 
 
+def test_what_ranks_print_goes_to_the_launch_that_it_is_of(tmp_path: Path) -> None:
+    group = Group.__new__(Group)  # without processes
+    group._channel, group._copied = tmp_path / "channel", {}
+    log = group._channel / "logs" / "none_x" / "attempt_0" / "1" / "stdout.log"
+    log.parent.mkdir(parents=True)
+    silent = log.with_name("stderr.log")
+    silent.touch()
+    for number in range(3):
+        with log.open("a") as file:
+            file.write(f"NCCL INFO of launch {number}\n" * number)
+        (tmp_path / str(number)).mkdir()
+        group._copy_new_output(tmp_path / str(number))
+    written = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.glob("[0-9]/*")}
+    assert written == {
+        "1/rank-1.stdout.log": "NCCL INFO of launch 1\n",
+        "2/rank-1.stdout.log": "NCCL INFO of launch 2\n" * 2,
+    }
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", ["raise", "kill", "leave", "nan"])
 def test_a_failure_ends_the_group_and_tells_its_cause(tmp_path: Path, fault: str) -> None:

@@ -33,9 +33,19 @@ if words == ["--version"]:
     print({{"old": "NVIDIA Nsight Systems version 2021.3.2.4-027534f", "odd": "hello"}}.get(
         mode, "NVIDIA Nsight Systems version 2026.2.1.210-262137123456v0"))
     sys.exit(0)
+if words == ["profile", "--help"]:
+    values = ["cuda", "nvtx", *([] if mode == "no software trace" else ["cuda-sw"])]
+    print("-t, --trace= Possible values are", ", ".join(values))
+    sys.exit(0)
 out = words[words.index("-o") + 1]
+if any("lazy" in word for word in words):
+    print("unrecognised option '--lazy=true'", file=sys.stderr)
+    sys.exit(1)
 if words[0] == "profile":
-    trial = words[-1] == "true" and "none" in words
+    trial = words[-1] == "true" and words[words.index("-t") + 1] in ("none", "nvtx")
+    if mode == "no empty trace" and "none" in words:
+        print("Illegal --trace argument 'none'", file=sys.stderr)
+        sys.exit(1)
     command = words[words.index(out) + 1:]
     subprocess.run(command, check=False)
     if mode == "no importer":
@@ -88,7 +98,7 @@ def test_a_whole_one_records_exports_and_is_analysed(fake: Callable[[str], Path]
     choice = choose_tool("auto", "cuda")
     assert (choice.tool, choice.note) == (Tool.NSYS, "")
     assert choice.nsys is not None
-    assert (choice.nsys.path, choice.nsys.version) == (str(path), (2026, 2))
+    assert choice.nsys == module.Nsys(str(path), (2026, 2), "cuda-sw")
     recording = record(tmp_path / "out")
     assert recording.state is State.OK
     assert recording.files == ("recording.sqlite",)
@@ -96,12 +106,19 @@ def test_a_whole_one_records_exports_and_is_analysed(fake: Callable[[str], Path]
     profile = analyze_recording(tmp_path / "out", recording)
     assert profile.analysis is not None
     assert profile.analysis.world_size == 2
+    assert f"{choice.nsys.cuda_trace},nvtx" in recording.command
     # A report named by its user is exported first; where its directory is, nothing is written.
     (tmp_path / "theirs").mkdir()
     report = tmp_path / "theirs" / "run.nsys-rep"
     shutil.copy(tmp_path / "out" / "recording.nsys-rep", report)
     assert analyze_files([report]).world_size == 2
     assert list(report.parent.iterdir()) == [report]
+
+
+@pytest.mark.parametrize(("mode", "trace"), [("no software trace", "cuda"), ("no empty trace", "cuda-sw")])
+def test_options_that_a_version_lacks_are_left_out(fake: Callable[[str], Path], mode: str, trace: str) -> None:
+    fake(mode)
+    assert find_nsys().cuda_trace == trace
 
 
 def test_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

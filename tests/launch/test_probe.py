@@ -53,10 +53,11 @@ def test_a_probe_that_finds_nothing_is_an_error(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("devices", "nccl", "backend"), [(8, "2.27.5", "nccl"), (1, "2.27.5", "gloo"), (2, None, "gloo")]
+    ("devices", "nccl", "backend", "ranks"),
+    [(8, "2.27.5", "nccl", 8), (1, "2.27.5", "nccl", 1), (2, None, "gloo", 2), (0, "2.27.5", "gloo", 2)],
 )
-def test_nccl_only_where_pytorch_may_use_two_gpus(
-    devices: int, nccl: str | None, backend: str, monkeypatch: pytest.MonkeyPatch
+def test_every_gpu_that_pytorch_may_use_takes_part(
+    devices: int, nccl: str | None, backend: str, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[list[str]] = []
 
@@ -69,6 +70,7 @@ def test_nccl_only_where_pytorch_may_use_two_gpus(
     with pytest.raises(MachineError):
         check_collective(NodeFacts(software=software), timeout_seconds=5)
     assert commands[0][-2] == backend
+    assert f"--nproc-per-node={ranks}" in commands[0]
 
 
 def test_a_collective_without_time_says_so(tmp_path: Path) -> None:

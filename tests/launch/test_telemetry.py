@@ -75,6 +75,27 @@ def test_a_gpu_is_read_in_si_units() -> None:
     assert second.nvlink_bytes_per_second > 0
 
 
+def test_each_gpu_has_its_own_time_and_the_slow_counters_come_last() -> None:
+    nvml = FakeNvml()
+    asked: list[str] = []
+
+    class Logging:
+        """Notes what is asked of the driver."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("nvmlDevice"):
+                asked.append(name)
+            return getattr(nvml, name)
+
+    reader = GpuReader(["1", "GPU-1"], Logging())
+    asked.clear()
+    began = time.time()
+    first, second = reader.read()
+    assert began <= first["time"] <= second["time"] <= time.time()
+    assert asked[-4:] == ["nvmlDeviceGetPcieThroughput"] * 4
+    assert "nvmlDeviceGetPcieThroughput" not in asked[:-4]
+
+
 def test_what_the_driver_does_not_answer_is_absent_and_unknown_gpus_are_left_out() -> None:
     silent = FakeNvml(
         "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPcieThroughput",
@@ -83,7 +104,7 @@ def test_what_the_driver_does_not_answer_is_absent_and_unknown_gpus_are_left_out
     )  # fmt: skip
     reading = GpuReading.model_validate(GpuReader(["GPU-1"], silent).read()[0])
     known = {name for name, value in reading.model_dump().items() if value is not None}
-    assert known == {"uuid", "memory_used_bytes", "temperature_celsius", "sm_clock_hertz", "ecc_errors"}
+    assert known == {"uuid", "time", "memory_used_bytes", "temperature_celsius", "sm_clock_hertz", "ecc_errors"}
     assert GpuReader(["another"], FakeNvml()).read() == []
     assert GpuReader(["GPU-1"], None).read() == []
 

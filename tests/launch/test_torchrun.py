@@ -7,13 +7,16 @@ import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal, cast
 
 import psutil
 import pytest
 
 from tests.factories import experiment, machine, training_result
+from torchscale.launch.collect import EndingKind
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.torchrun import run_launch, worker_environment
+from torchscale.launch.process import ManagedProcess
+from torchscale.launch.torchrun import Watch, run_launch, worker_environment
 from torchscale.plan.expand import make_plan
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
@@ -59,6 +62,36 @@ def launch(
         stop=StopRequest(),
         on_progress=heard,
     )
+
+
+class Converting:
+    """A process that lives for half a second after its ranks have ended, as nsys does while it writes a report."""
+
+    pid = 2**22 + 1  # of no process
+
+    def __init__(self) -> None:
+        self._ends = time.monotonic() + 0.5
+
+    def poll(self) -> int | None:
+        """As of a process."""
+        return 0 if time.monotonic() > self._ends else None
+
+
+@pytest.mark.parametrize(
+    ("phase", "patience", "kind"),
+    [
+        ("finishing", 30.0, EndingKind.FINISHED),
+        ("finishing", None, EndingKind.TIMEOUT),
+        ("recording", 30.0, EndingKind.TIMEOUT),
+    ],
+)
+def test_a_report_may_take_longer_than_a_step(
+    phase: Literal["finishing", "recording"], patience: float | None, kind: EndingKind, tmp_path: Path
+) -> None:
+    (tmp_path / "progress.jsonl").write_text(Progress(phase=phase).model_dump_json() + "\n")
+    limits = LaunchLimits(timeout_seconds=60, stall_seconds=0.1)
+    watch = Watch(tmp_path, limits, StopRequest(), lambda progress: None, patience)
+    assert watch.wait(cast(ManagedProcess, Converting()))[0] is kind
 
 
 @pytest.fixture(scope="module")

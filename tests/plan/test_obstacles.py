@@ -27,6 +27,10 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
+        (
+            {"parallel": strategy("tensor"), "model": {"compile": "max-autotune"}},
+            "compile max-autotune may choose other kernels on each tensor-parallel rank",
+        ),
         ({"parallel": strategy("none")}, "strategy none runs on one device, not 4"),
         (
             {"parallel": strategy("hybrid", tensor=3)},

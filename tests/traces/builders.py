@@ -154,8 +154,9 @@ class NsysExport:
         return path
 
 
-def two_ranks(tables: Mapping[str, str] = NSYS_2026, steps: int = 24) -> NsysExport:
-    """Two processes, each step 100 µs of compute, then an all-reduce of 20 µs that process 2 enters 10 µs late."""
+def two_ranks(tables: Mapping[str, str] = NSYS_2026, steps: int = 24, *, launched: bool = False) -> NsysExport:
+    """Two processes, each step 100 µs of compute, then an all-reduce of 20 µs that process 2 enters 10 µs late;
+    ``launched``: with the launch of each all-reduce."""
     export = NsysExport(tables)
     link = 0
     for number in range(steps):
@@ -164,6 +165,10 @@ def two_ranks(tables: Mapping[str, str] = NSYS_2026, steps: int = 24) -> NsysExp
             link += 1
             export.call(pid, "cudaLaunchKernel_v7000", origin, origin + 5_000, link)
             export.kernel(pid, "gemm", origin + 10_000, origin + 110_000 + late, link)
-            export.kernel(pid, "ncclDevKernel_AllReduce_Sum_f32", origin + 110_000 + late, origin + 140_000)
+            called = 1_000_000 + link if launched else 0
+            if launched:
+                export.call(pid, "cudaLaunchKernelExC_v11060", origin + 6_000, origin + 9_000, called)
+            reduced = "ncclDevKernel_AllReduce_Sum_f32"
+            export.kernel(pid, reduced, origin + 110_000 + late, origin + 140_000, called)
             export.range(pid, f"torchscale.step {number}", origin, origin + 200_000, by_id=number % 2 == 0)
     return export

@@ -68,6 +68,76 @@ def test_a_worker_that_left_its_mark_is_known_by_its_rank(tmp_path: Path) -> Non
     assert notes == ()
 
 
+def test_a_process_without_a_mark_is_no_rank(tmp_path: Path) -> None:
+    export = two_ranks()
+    for number in range(24):
+        export.range(1, "torchscale.rank 1/2", number, None, kind=34)
+        export.range(2, "torchscale.rank 0/2", number, None, kind=34)
+    export.kernel(7, "fill", 0, 10)
+    ranks, notes = read_nsys(export.write(tmp_path / "run.sqlite"))
+    assert {rank.pid: rank.rank for rank in ranks} == {1: 1, 2: 0}
+    assert notes == ("run.sqlite: processes that are no ranks ran kernels and are left out: 7",)
+
+
+def all_reduces(export: NsysExport, pid: int) -> list[dict[str, object]]:
+    """The all-reduce kernels of a process, in order."""
+    number = export.names["ncclDevKernel_AllReduce_Sum_f32"]
+    rows = export.rows["CUPTI_ACTIVITY_KIND_KERNEL"]
+    return [row for row in rows if row["shortName"] == number and row["globalPid"] == pid * PID_UNIT]
+
+
+def test_a_kernel_that_was_missed_costs_its_step_alone(tmp_path: Path) -> None:
+    export = two_ranks(launched=True)
+    whole = analyze_trace(read_recordings([export.write(tmp_path / "whole.sqlite")]))
+    export.rows["CUPTI_ACTIVITY_KIND_KERNEL"].remove(all_reduces(export, 1)[3])
+    analysis = analyze_trace(read_recordings([export.write(tmp_path / "run.sqlite")]))
+    assert whole.sync_stall_percent == pytest.approx(10 / 400 * 100)
+    assert analysis.sync_stall_percent == pytest.approx(10 / 400 * 100 * 22 / 23)
+    assert analysis.notes[-1] == "1 of 24 steps in which ranks recorded different collectives are left out"
+    straggler = next(finding for finding in analysis.findings if finding.kind.value == "straggler")
+    assert straggler.rank == 1
+    for kernel in all_reduces(export, 1)[:12]:
+        export.rows["CUPTI_ACTIVITY_KIND_KERNEL"].remove(kernel)
+    doubted = analyze_trace(read_recordings([export.write(tmp_path / "half.sqlite")]))
+    assert any("13 of 24 steps" in reason for reason in doubted.window.reasons)
+
+
+def test_what_ran_before_the_marked_steps_is_not_counted(tmp_path: Path) -> None:
+    export = two_ranks(launched=True)
+    export.kernel(1, "ncclDevKernel_AllReduce_Sum_f32", -200_000, -150_000, 999)  # its profiler began earlier
+    analysis = analyze_trace(read_recordings([export.write(tmp_path / "run.sqlite")]))
+    assert analysis.sync_stall_percent == pytest.approx(10 / 400 * 100)
+    assert analysis.window.reasons == ()
+
+
+def test_a_kernel_is_of_the_step_that_launched_it_however_late_it_runs(tmp_path: Path) -> None:
+    export = two_ranks(launched=True)
+    for pid in (1, 2):
+        for kernel in all_reduces(export, pid):
+            kernel["start"], kernel["end"] = int(str(kernel["start"])) + 500_000, int(str(kernel["end"])) + 500_000
+    for rank in read_nsys(export.write(tmp_path / "run.sqlite"))[0]:
+        assert rank.collectives.step.tolist() == list(range(24))
+
+
+def test_kernels_of_different_process_groups_are_not_one_collective(tmp_path: Path) -> None:
+    """Four ranks: an all-reduce of all, then one of the first two and one of the last two, 3 ms apart."""
+    export, link = NsysExport(), 0
+    for number in range(24):
+        origin = number * 10_000_000
+        for pid in (1, 2, 3, 4):
+            late, group = 20_000 * pid, origin + (4_000_000 if pid < 3 else 7_000_000)
+            export.range(pid, f"torchscale.step {number}", origin, origin + 10_000_000)
+            times = ((origin + 1_000_000 + late, origin + 1_200_000), (group - 50_000, group))
+            for start, end in times:
+                link += 1
+                export.call(pid, "cudaLaunchKernelExC_v11060", origin + 1000, origin + 2000, link)
+                export.kernel(pid, "ncclDevKernel_AllReduce_Sum_f32", start, end, link)
+    analysis = analyze_trace(read_recordings([export.write(tmp_path / "run.sqlite")]))
+    assert analysis.sync_stall_percent == pytest.approx((60 + 40 + 20) / 40_000 * 100)
+    assert any("24 of 48 collectives do not end together" in reason for reason in analysis.window.reasons)
+    assert all(finding.rank is None for finding in analysis.findings)
+
+
 def test_times_become_utc_unless_they_are_already(tmp_path: Path) -> None:
     plain = two_ranks()
     plain.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=10**18)
@@ -124,8 +194,13 @@ def test_what_is_no_export_is_said(tmp_path: Path) -> None:
         read_nsys(other)
     bare = NsysExport()
     bare.add("DIAGNOSTIC_EVENT", timestamp=0, timestampType=1, source=1, severity=1, text="No CUDA events collected. x")
-    with pytest.raises(TraceError, match="no CUDA kernels were recorded; nsys says: No CUDA events collected"):
+    message = "no CUDA kernels were recorded; nsys says: No CUDA events collected"
+    with pytest.raises(TraceError, match=message):
         read_nsys(bare.write(tmp_path / "bare.sqlite"))
+    with sqlite3.connect(tmp_path / "bare.sqlite") as database:  # as exports that are not lazy have it
+        database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({NSYS_2026['CUPTI_ACTIVITY_KIND_KERNEL']})")
+    with pytest.raises(TraceError, match=message):
+        read_nsys(tmp_path / "bare.sqlite")
     damaged = tmp_path / "damaged.sqlite"
     content = two_ranks().write(tmp_path / "good.sqlite").read_bytes()
     damaged.write_bytes(content[: len(content) // 3])

@@ -1,4 +1,4 @@
-"""The two-rank collective of `validate`."""
+"""The collective of `validate`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,35 @@ def test_a_wrong_element_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchscale.worker.collective_check import check_all_reduce
 
     def corrupted(values: torch.Tensor) -> None:
-        values += values + 1  # what a sum over ranks 0 and 1 gives: base + (base + 1)
+        values += (values + 1) % 129  # what rank 1 has
         if values.numel() > 500:
             values[3] += 1
 
     monkeypatch.setattr(dist, "all_reduce", corrupted)
     assert check_all_reduce(0, 2, torch.device("cpu")) == (3 * 263_145, 6)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 8, 16])
+def test_sums_over_many_ranks_are_exact_in_every_dtype(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from torchscale.worker.collective_check import check_all_reduce
+
+    inputs: dict[tuple[torch.dtype, int], list[torch.Tensor]] = {}
+    monkeypatch.setattr(dist, "all_reduce", lambda values: inputs.setdefault(key(values), []).append(values.clone()))
+
+    def key(values: torch.Tensor) -> tuple[torch.dtype, int]:
+        return values.dtype, values.numel()
+
+    for rank in range(world_size):
+        check_all_reduce(rank, world_size, torch.device("cpu"))
+
+    def add(values: torch.Tensor) -> None:
+        values.zero_()
+        for other in inputs[key(values)]:  # one after the other, as a ring does, in the dtype itself
+            values += other
+
+    monkeypatch.setattr(dist, "all_reduce", add)
+    elements, wrong = check_all_reduce(0, world_size, torch.device("cpu"))
+    assert (elements, wrong) == (3 * 263_145, 0)

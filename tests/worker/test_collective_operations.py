@@ -7,21 +7,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.factories import VERSIONS
 from torchscale.config.choices import OPERATIONS
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
-from torchscale.schema.cells.collectives import CollectivesCell, CollectivesResult
+from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, CollectivesResult
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.schema.node.environment import DeviceInfo, RankIdentity
 from torchscale.schema.state import State
-from torchscale.worker.collective_operations import DTYPES, AllReduce
+from torchscale.worker import collectives as module
+from torchscale.worker.collective_operations import COLLECTIVES, DTYPES, AllReduce
+from torchscale.worker.collectives import measure_collectives
 from torchscale.worker.process_group import Ranks
+from torchscale.worker.rank_files import RankFiles
 
 _SCRIPT = """
 import os, sys
@@ -188,3 +193,56 @@ def test_elements_tell_where_they_come_from_and_sums_stay_exact() -> None:
             # Half of the ranks left out would show.
             first = exchange.values(0, 0, exchange.elements)
             assert not torch.equal(first.to(DTYPES[dtype]), sums.to(DTYPES[dtype]))
+
+
+class Refused(AllReduce):
+    """What NCCL from 2.24 on says where NCCL_ALGO leaves nothing for the operation, as torch passes it on."""
+
+    def call(self) -> None:
+        """Fail as it does at the first call."""
+        raise torch.distributed.DistBackendError(
+            "NCCL error in: ProcessGroupNCCL.cpp:3690, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL "
+            "version 2.27.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+            "Error : no algorithm/protocol available for function Broadcast with datatype ncclInt8. "
+            "NCCL_ALGO was set to NVLS."
+        )
+
+
+def swept(algorithm: str | None, backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CollectivesRank:
+    """A sweep on one rank whose operations do nothing; a broadcast is refused as NCCL refuses it."""
+    done = type("Done", (AllReduce,), {"call": lambda self: None, "wrong_elements": lambda self: 0})
+    monkeypatch.setattr(module, "COLLECTIVES", {**dict.fromkeys(COLLECTIVES, done), "broadcast": Refused})
+    asked = cell(operations=("all_reduce", "all_gather", "broadcast", "send_recv"), world_size=1, algorithm=algorithm)
+    task = LaunchTask(
+        cell=asked, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=60
+    )
+    ranks = Ranks(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"), backend=None)
+    monkeypatch.setattr(module, "rank_identity", lambda task, ranks: identity(backend))
+    return measure_collectives(task, asked, replace(ranks, backend=backend), RankFiles(tmp_path, 0))
+
+
+def identity(backend: str) -> RankIdentity:
+    """Of the only rank."""
+    return RankIdentity(
+        rank=0, local_rank=0, world_size=1, pid=1, hostname="node-1", backend=backend, threads=1, cpus=(),
+        device=DeviceInfo(kind="cpu", index=0, name="Test Processor"), versions=VERSIONS,
+    )  # fmt: skip
+
+
+def test_what_nccl_refuses_is_listed_and_costs_no_other_figure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Ranks, "barrier", lambda self: None)
+    free = swept(None, "nccl", monkeypatch, tmp_path)
+    assert {sample.operation for sample in free.samples} == {"all_reduce", "all_gather", "send_recv"}
+    assert free.unsupported == {
+        "broadcast fp32": "Error : no algorithm/protocol available for function Broadcast with datatype ncclInt8. "
+        "NCCL_ALGO was set to NVLS."
+    }
+    tree = swept("Tree", "nccl", monkeypatch, tmp_path)
+    assert {sample.operation for sample in tree.samples} == {"all_reduce", "send_recv"}
+    assert tree.unsupported == {
+        "all_gather fp32": "NCCL's algorithm Tree implements all_reduce, not all_gather",
+        "broadcast fp32": "NCCL's algorithm Tree implements all_reduce, not broadcast",
+    }
+    # A list or an exclusion leaves NCCL a choice, and gloo has no algorithms.
+    assert {sample.operation for sample in swept("^Tree", "nccl", monkeypatch, tmp_path).samples} >= {"all_gather"}
+    assert {sample.operation for sample in swept("Tree", "gloo", monkeypatch, tmp_path).samples} >= {"all_gather"}

@@ -7,14 +7,16 @@ import pytest
 import torch
 
 from torchscale.analysis.machine.hardware import hardware_figures
+from torchscale.config.choices import MatmulType
 from torchscale.schema.cells.hardware import CopySample, HardwareCell, HardwareRank, HardwareResult, MatmulSample
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.worker import hardware as module
 from torchscale.worker.hardware import measure_disk, measure_hardware
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles
 
 
-def measured(directory: Path, **changes: Any) -> HardwareRank:
+def measured(directory: Path, indices: tuple[int, ...] = (), **changes: Any) -> HardwareRank:
     settings: dict[str, Any] = {
         "matmul_sizes": (64, 128),
         "matmul_dtypes": ("fp32", "bf16"),
@@ -26,7 +28,13 @@ def measured(directory: Path, **changes: Any) -> HardwareRank:
     }
     cell = HardwareCell(**{**settings, **changes})
     task = LaunchTask(
-        cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=10
+        cell=cell,
+        launch=0,
+        device="cpu",
+        device_indices=indices,
+        threads_per_rank=1,
+        started_at=0.0,
+        collective_timeout_seconds=10,
     )
     return measure_hardware(task, cell, Ranks(0, 0, 1, torch.device("cpu"), None), RankFiles(directory, 0))
 
@@ -55,6 +63,40 @@ def test_a_dtype_that_the_device_cannot_multiply_is_said(tmp_path: Path, monkeyp
     found = measured(tmp_path, matmul_dtypes=("fp32", "fp8"), matmul_sizes=(24,))
     assert {one.dtype for one in found.matmuls} == {"fp32"}
     assert found.unsupported == {"fp8": "fp8 needs another device"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability", "needed"),
+    [
+        ("tf32", (7, 0), "8.0"),
+        ("bf16", (7, 5), "8.0"),
+        ("fp8", (8, 0), "8.9"),
+        ("bf16", (8, 0), ""),
+        ("fp16", (7, 0), ""),
+    ],
+)
+def test_what_only_newer_tensor_cores_have_is_not_measured_elsewhere(
+    dtype: MatmulType, capability: tuple[int, int], needed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    reason = module._lacking(dtype, torch.device("cuda", 0))
+    assert (reason is not None) == bool(needed)
+    assert needed in (reason or "")
+    assert module._lacking(dtype, torch.device("cpu")) is None
+
+
+def test_a_gpu_that_takes_no_second_process_costs_no_other_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def peer_copy(self: object, index: int) -> list[CopySample]:
+        if index == 1:
+            raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nCUDA kernel errors")
+        return [CopySample(kind="device_to_device", payload_bytes=8, seconds=(1e-6,), peer=index)]
+
+    monkeypatch.setattr(module._Bench, "peer_copy", peer_copy)
+    found = measured(tmp_path, indices=(0, 1, 2))
+    assert [copy.peer for copy in found.copies if copy.kind == "device_to_device"] == [0, 2]
+    assert found.unsupported == {"copy to GPU 1": "CUDA error: all CUDA-capable devices are busy or unavailable"}
 
 
 def test_a_disk_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from torchscale.worker.probe_gpu import driver_facts, throttle_reasons_of
+import pytest
+
+from torchscale.util.nvml import Driver
+from torchscale.worker import probe_gpu as module
+from torchscale.worker.probe_gpu import driver_facts, opened_driver, throttle_reasons_of
 
 
 class NVMLError(Exception):
@@ -37,6 +42,7 @@ def fake_nvml(**changes: Any) -> SimpleNamespace:
         "NVML_TEMPERATURE_GPU": 0,
         "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
         "NVML_VOLATILE_ECC": 0,
+        "NVML_AGGREGATE_ECC": 1,
         "NVML_NVLINK_MAX_LINKS": 18,
         "NVML_P2P_STATUS_OK": 0,
         "nvmlInit": lambda: None,
@@ -49,7 +55,8 @@ def fake_nvml(**changes: Any) -> SimpleNamespace:
         "nvmlDeviceGetUUID": only_first("GPU-1"),
         "nvmlDeviceGetMemoryInfo": only_first(SimpleNamespace(total=100, used=7)),
         "nvmlDeviceGetEccMode": only_first([1, 1]),
-        "nvmlDeviceGetTotalEccErrors": only_first(0),
+        "nvmlDeviceGetTotalEccErrors": lambda handle, _, counter: only_first(2 * counter)(handle),
+        "nvmlDeviceGetRemappedRows": only_first((1, 2, 1, 0)),
         "nvmlDeviceGetTemperature": only_first(33),
         "nvmlDeviceGetCurrentClocksThrottleReasons": only_first(0x1 | 0x40 | 0x80),
         "nvmlDeviceGetComputeRunningProcesses": only_first([SimpleNamespace(pid=2**22 + 1)]),
@@ -57,7 +64,7 @@ def fake_nvml(**changes: Any) -> SimpleNamespace:
         "nvmlDeviceGetMaxPcieLinkWidth": only_first(16),
         "nvmlDeviceGetNvLinkState": link_state,
         "nvmlDeviceGetTopologyCommonAncestor": lambda *_: 50,
-        "nvmlDeviceGetP2PStatus": lambda *_: 1,
+        "nvmlDeviceGetP2PStatus": lambda first, second, capability: 0 if capability == 2 else 1,
     }
     return SimpleNamespace(**{**functions, **changes})
 
@@ -69,26 +76,56 @@ def test_a_driver_that_answers() -> None:
     assert first.throttle_reasons == ("hardware thermal slowdown", "power brake")
     assert first.foreign_processes == (f"{2**22 + 1} (of another container or user)",)
     assert (first.nvlinks_active, first.pcie_width, first.memory_used_bytes, first.ecc_enabled) == (2, 8, 7, True)
-    assert (facts.pairs[0].p2p, facts.pairs[0].path) == (False, "system")
+    assert (first.ecc_uncorrected, first.ecc_uncorrected_ever) == (0, 2)
+    assert (first.rows_remapped, first.remapping_pending, first.remapping_failed) == (3, True, False)
+    assert (facts.pairs[0].p2p, facts.pairs[0].nvlink, facts.pairs[0].path) == (False, True, "system")
 
 
-def test_reasons_for_lowered_clocks_by_uuid() -> None:
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[SimpleNamespace], None]]:
+    """Makes an NVML the one of this machine."""
+
+    def install(nvml: SimpleNamespace) -> None:
+        opened_driver.cache_clear()
+        monkeypatch.setattr(module, "pynvml", nvml)
+
+    yield install
+    opened_driver.cache_clear()
+
+
+def test_reasons_for_lowered_clocks_by_uuid(installed: Callable[[SimpleNamespace], None]) -> None:
     asked: list[str] = []
+    inits: list[None] = []
 
     def by_uuid(uuid: str) -> int:
         asked.append(uuid)
         return 0
 
-    nvml = fake_nvml(nvmlDeviceGetHandleByUUID=by_uuid)
-    assert throttle_reasons_of("1b3f", nvml) == ("hardware thermal slowdown", "power brake")
-    assert throttle_reasons_of("GPU-1b3f", nvml) == ("hardware thermal slowdown", "power brake")
+    installed(fake_nvml(nvmlDeviceGetHandleByUUID=by_uuid, nvmlInit=lambda: inits.append(None)))
+    assert throttle_reasons_of("1b3f") == ("hardware thermal slowdown", "power brake")
+    assert throttle_reasons_of("GPU-1b3f") == ("hardware thermal slowdown", "power brake")
     assert asked == ["GPU-1b3f", "GPU-1b3f"]
-    assert throttle_reasons_of("1b3f", fake_nvml(nvmlDeviceGetHandleByUUID=lambda _: 1)) is None
+    assert len(inits) == 1  # however often it is asked: initializing it stops all GPUs for a while
+    installed(fake_nvml(nvmlDeviceGetHandleByUUID=lambda _: 1))
+    assert throttle_reasons_of("1b3f") is None
 
     def fail() -> None:
         raise NVMLError("Driver Not Loaded", 9)
 
-    assert throttle_reasons_of("1b3f", fake_nvml(nvmlInit=fail)) is None
+    installed(fake_nvml(nvmlInit=fail))
+    assert throttle_reasons_of("1b3f") is None
+
+
+def test_a_slice_of_a_gpu_is_found_by_the_uuid_that_torch_gives() -> None:
+    def by_uuid(uuid: str) -> str:
+        if uuid != "MIG-1b3f":
+            raise NVMLError("Not Found", 6)
+        return uuid
+
+    driver = Driver(fake_nvml(nvmlDeviceGetHandleByUUID=by_uuid))
+    assert driver.handle("1b3f") == driver.handle("MIG-1b3f") == "MIG-1b3f"
+    assert driver.handle("GPU-1b3f") is None
+    assert driver.handle("2c40") is None
 
 
 def test_what_a_gpu_does_not_answer_is_absent() -> None:

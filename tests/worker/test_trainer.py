@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -8,11 +8,14 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.factories import cells
+from torchscale.config.choices import CompileMode
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.failure import FailureKind
+from torchscale.worker import trainer as trainer_module
 from torchscale.worker.failure import describe_failure
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import Workload, loss_of
+from torchscale.worker.parallel.blocks import captures_graphs
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.trainer import Trainer
 
@@ -71,6 +74,59 @@ def test_losses_equal_those_of_a_loop_written_by_hand(precision: str) -> None:
     samples = trainer.run_batch(STEPS).samples
     assert [sample.loss for sample in samples] == bare_losses(precision)
     assert len(set(bare_losses(precision))) == STEPS
+
+
+class WritesIntoOneOutput(torch.autograd.Function):
+    """Puts its input where the last one was put, as a CUDA graph does with its outputs."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+        return output.copy_(value).detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradients[0], None
+
+
+class OnOneOutput(nn.Module):
+    """A model whose loss of one step is overwritten by the next."""
+
+    def __init__(self, model: nn.Module, **_: Any) -> None:
+        super().__init__()
+        self.model, self.output = model, torch.zeros(())
+
+    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
+        loss = loss_of(self.model(**inputs))
+        return cast(torch.Tensor, WritesIntoOneOutput.apply(loss, self.output))  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_losses_of_overwritten_outputs_are_those_of_each_step(passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Trainer(cell(training={"gradient_accumulation": passes}), rank()).run_batch(STEPS).samples
+    marks: list[None] = []
+    monkeypatch.setattr(torch, "compile", OnOneOutput)
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: marks.append(None))
+    monkeypatch.setattr(trainer_module, "captures_graphs", lambda *_: True)
+    asked = cell(model={"compile": "reduce-overhead"}, training={"gradient_accumulation": passes})
+    samples = Trainer(asked, rank()).run_batch(STEPS).samples
+    assert [sample.loss for sample in samples] == [sample.loss for sample in expected]
+    assert len({sample.loss for sample in samples}) == STEPS
+    assert len(marks) == STEPS  # once a step: gradients that are being accumulated lie in a graph's memory too
+
+
+@pytest.mark.parametrize(
+    ("mode", "device", "graphs"),
+    [
+        ("reduce-overhead", "cuda", True),
+        ("max-autotune", "cuda", True),
+        ("max-autotune-no-cudagraphs", "cuda", False),
+        (True, "cuda", False),
+        (False, "cuda", False),
+        ("reduce-overhead", "cpu", False),
+    ],
+)
+def test_which_compiled_models_are_cuda_graphs(mode: CompileMode | bool, device: str, graphs: bool) -> None:
+    assert captures_graphs(cell(model={"compile": mode}), torch.device(device)) is graphs
 
 
 def test_phases_add_up_to_steps_and_steps_to_the_batch() -> None:

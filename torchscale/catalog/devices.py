@@ -35,8 +35,29 @@ _A100 = {"fp64": 19.5, "fp32": 19.5, "tf32": 156.0, "fp16": 312.0, "bf16": 312.0
 
 _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
     # The first entry all of whose words are in the driver's name wins: narrower names come first.
+    (
+        ("GB200",),
+        _facts("GB200", 8.0e12, "NVIDIA GB200 NVL72 data sheet", tf32=1250.0, fp16=2500.0, bf16=2500.0, fp8=5000.0),
+    ),
     (("B200",), _facts("B200", 8.0e12, "NVIDIA B200 data sheet", tf32=1125.0, fp16=2250.0, bf16=2250.0, fp8=4500.0)),
+    (
+        ("H200", "NVL"),
+        _facts(
+            "H200 NVL",
+            4.8e12,
+            "NVIDIA H200 data sheet",
+            fp64=60.0,
+            fp32=60.0,
+            tf32=417.5,
+            fp16=835.5,
+            bf16=835.5,
+            fp8=1670.5,
+        ),
+    ),
     (("H200",), _facts("H200 SXM", 4.8e12, "NVIDIA H200 data sheet", **_H100_SXM)),
+    (("GH200", "144G"), _facts("GH200 144 GB", 4.9e12, "NVIDIA GH200 data sheet", **_H100_SXM)),
+    (("GH200",), _facts("GH200 96 GB", 4.0e12, "NVIDIA GH200 data sheet", **_H100_SXM)),
+    (("H20",), _facts("H20", 4.0e12, "NVIDIA H20 data sheet", fp32=44.0, tf32=74.0, fp16=148.0, bf16=148.0, fp8=296.0)),
     (
         ("H100", "PCIe"),
         _facts(
@@ -64,13 +85,20 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
 )
 
 
+MIN_CAPABILITY: Mapping[str, tuple[int, int]] = MappingProxyType({"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)})
+"""Compute capability from which tensor cores have the type: Ampere, and Ada for fp8. torch computes tf32 and bf16 on
+older GPUs too, at the speed of fp32 or below."""
+
 DEVICES: tuple[DeviceFacts, ...] = tuple(facts for _, facts in _ALL)
 """Every device of the catalogue."""
 
 
 def find_device(name: str) -> DeviceFacts | None:
-    """The device with the driver's name ``name``; ``None`` if it is not in the catalogue (it then has no peak rate)."""
+    """The device with the driver's name ``name``; ``None`` if it is not in the catalogue (it then has no peak rate), or
+    is a slice of one (``NVIDIA H100 80GB HBM3 MIG 1g.10gb``), which has a share of its rates."""
     words = set(name.replace("-", " ").replace("_", " ").split())
+    if "MIG" in words:
+        return None
     for required, facts in _ALL:
         if all(word in words for word in required):
             return facts

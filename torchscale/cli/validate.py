@@ -29,7 +29,7 @@ def validate(
     timeout: Annotated[str, typer.Option("--timeout", help="Bound on the collective: 30, 90s or 2m.")] = "2m",
     as_json: Annotated[bool, typer.Option("--json", help="Print checks and facts as JSON.")] = False,
 ) -> None:
-    """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real two-rank collective.
+    """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real all-reduce over its GPUs.
 
     A node without a GPU can be fit for CPU benchmarking; the verdict names it as such.
 

@@ -67,6 +67,7 @@ class Group:
         self._command = torchrun_command(processes, self._channel, "--group", str(self._channel))
         self._launches = 0
         self._last: Path | None = None
+        self._copied: dict[Path, int] = {}
         with (self._channel / "torchrun.log").open("wb") as log:
             try:
                 self._process = ManagedProcess(
@@ -110,6 +111,8 @@ class Group:
         if not is_done():
             survivors = self._process.end(grace_seconds=0.0) if stop.at_once else self._process.end()
             self._keep_logs(directory)
+        else:
+            self._copy_new_output(directory)
         ending = Ending(EndingKind.FINISHED if is_done() else kind, self._process.poll(), detail, survivors)
         record = collect_launch(
             task,
@@ -134,6 +137,16 @@ class Group:
             if self._last is not None and self._last.exists():
                 self._keep_logs(self._last)
             shutil.rmtree(self._channel, ignore_errors=True)
+
+    def _copy_new_output(self, directory: Path) -> None:
+        """What the ranks printed since the last launch, as the logs of this one: NCCL's choices are read from them."""
+        for log in sorted(self._channel.glob("logs/*/attempt_*/*/*.log")):
+            with log.open("rb") as file:
+                file.seek(self._copied.get(log, 0))
+                output = file.read()
+                self._copied[log] = file.tell()
+            if output:
+                (directory / f"rank-{log.parent.name}.{log.name}").write_bytes(output)
 
     def _keep_logs(self, directory: Path) -> None:
         flatten_logs(self._channel)

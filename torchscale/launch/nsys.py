@@ -24,15 +24,25 @@ _VERSION_SECONDS = 30.0
 """`nsys --version` takes seconds where its files are not cached."""
 _TRIAL_SECONDS = 60.0
 """An empty recording and its export take a few seconds each; a broken installation hangs."""
+_SOFTWARE_TRACE = "cuda-sw"
 _REPORT, _RAW = ".nsys-rep", ".qdstrm"
 
 
 @dataclass(frozen=True)
 class Nsys:
-    """An nsys that can record and export."""
+    """An nsys that can record and export.
+
+    Attributes:
+        path: Of the program.
+        version: Year and number.
+        cuda_trace: The value of ``--trace`` for CUDA. ``cuda`` takes the GPU's own tracing on Blackwell from 2025.6 on,
+            which hands kernels over when the process ends, so that a recording between cudaProfilerStart and -Stop has
+            none; ``cuda-sw``, where it is known, takes CUPTI's everywhere.
+    """
 
     path: str
     version: tuple[int, int]
+    cuda_trace: str = "cuda"
 
 
 def find_nsys() -> Nsys:
@@ -54,26 +64,31 @@ def find_nsys() -> Nsys:
             f"{path} is Nsight Systems {version[0]}.{version[1]}; {MIN_VERSION[0]}.{MIN_VERSION[1]} or newer is needed",
             hint="install a newer one, or use --tool kineto",
         )
-    nsys = Nsys(path, version)
+    nsys = Nsys(path, version, _cuda_trace(path))
     with tempfile.TemporaryDirectory(prefix="torchscale-nsys-") as scratch:
         trial = Path(scratch) / "trial"
-        argv = [
-            path,
-            "profile",
-            "-t",
-            "none",
-            "--sample=none",
-            "--cpuctxsw=none",
-            "-f",
-            "true",
-            "-o",
-            str(trial),
-            "true",
-        ]
-        finished = run_bounded(argv, timeout_seconds=_TRIAL_SECONDS)
-        report = require_report(trial, finished.returncode, finished.stderr or finished.stdout)
+        try:
+            report = _trial(path, trial, "none")
+        except MachineError:
+            report = _trial(path, trial, "nvtx")  # every version has it, and it traces nothing of `true`
         export(nsys, report, timeout_seconds=_TRIAL_SECONDS)
     return nsys
+
+
+def _trial(path: str, output: Path, trace: str) -> Path:
+    """Record an empty program. Returns the report.
+
+    Raises:
+        MachineError: there is none.
+    """
+    argv = [path, "profile", "-t", trace, "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", str(output), "true"]
+    finished = run_bounded(argv, timeout_seconds=_TRIAL_SECONDS)
+    return require_report(output, finished.returncode, finished.stderr or finished.stdout)
+
+
+def _cuda_trace(path: str) -> str:
+    finished = run_bounded([path, "profile", "--help"], timeout_seconds=_VERSION_SECONDS)
+    return _SOFTWARE_TRACE if _SOFTWARE_TRACE in finished.stdout + finished.stderr else "cuda"
 
 
 def wrap(nsys: Nsys, output: Path, command: Sequence[str], capture: Sequence[str]) -> list[str]:
@@ -82,7 +97,7 @@ def wrap(nsys: Nsys, output: Path, command: Sequence[str], capture: Sequence[str
         nsys.path,
         "profile",
         "-t",
-        "cuda,nvtx",
+        f"{nsys.cuda_trace},nvtx",
         "--sample=none",
         "--cpuctxsw=none",
         "--cuda-graph-trace=node",
@@ -138,7 +153,7 @@ def export(nsys: Nsys, report: Path, *, timeout_seconds: float) -> Path:
     """
     target = report.with_suffix(".sqlite")
     partial = report.with_suffix(".part.sqlite")
-    argv = [nsys.path, "export", "--type=sqlite", "--lazy=true", "-f", "true", "-o", str(partial), str(report)]
+    argv = [nsys.path, "export", "--type=sqlite", "-f", "true", "-o", str(partial), str(report)]
     by_hand = shlex.join([*argv[:-2], str(target), str(report)])
     finished = run_bounded(argv, timeout_seconds=timeout_seconds)
     if finished.timed_out:

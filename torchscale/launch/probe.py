@@ -1,4 +1,4 @@
-"""Runs the node probe and the two-rank collective check in subprocesses with a time limit."""
+"""Runs the node probe and the collective check in subprocesses with a time limit."""
 
 from __future__ import annotations
 
@@ -43,17 +43,20 @@ def probe_node(directory: Path) -> NodeFacts:
 
 
 def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveFacts:
-    """Run an all-reduce of two ranks: NCCL where two GPUs can be used, else gloo on CPU. A failure is in ``error``."""
+    """Run an all-reduce: over NCCL with a rank on every GPU that torch may use, else over gloo with two ranks on CPU. A
+    failure is in ``error``."""
     software = facts.software
     # torch's count, not the driver's: CUDA_VISIBLE_DEVICES may leave one of eight.
-    backend = "nccl" if software is not None and (software.cuda_devices or 0) > 1 and software.nccl else "gloo"
+    devices = 0 if software is None or not software.cuda_available else software.cuda_devices or 0
+    on_gpus = software is not None and devices > 0 and software.nccl is not None
+    backend, world_size = ("nccl", devices) if on_gpus else ("gloo", 2)
     if software is None or software.torch is None:
         why = software.torch_error if software is not None else facts.unknown.get("software")
-        return CollectiveFacts(backend=backend, world_size=2, error=f"PyTorch cannot be used: {why}")
+        return CollectiveFacts(backend=backend, world_size=world_size, error=f"PyTorch cannot be used: {why}")
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "collective.json"
         check = module_command("torchscale.worker.collective_check", str(out), backend, str(timeout_seconds))
-        local = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "--max-restarts=0"]
+        local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}", "--max-restarts=0"]
         local.append(f"--log-dir={directory}")  # else torchrun leaves a directory in /tmp
         command = module_command("torch.distributed.run", *local, "--no-python", *check)
         finished = run_bounded(command, timeout_seconds=timeout_seconds, env=_environment())
@@ -61,7 +64,7 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
             return CollectiveFacts.model_validate_json(out.read_bytes())
         except (OSError, ValidationError):
             reason = f"no result within {timeout_seconds:g} s" if finished.timed_out else _cause(finished.stderr)
-            return CollectiveFacts(backend=backend, world_size=2, error=reason)
+            return CollectiveFacts(backend=backend, world_size=world_size, error=reason)
 
 
 def _last_facts(stdout: str) -> NodeFacts | None:

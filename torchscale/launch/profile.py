@@ -32,6 +32,10 @@ EXPORT_SECONDS = 600.0
 """An export of a recording of some seconds takes minutes at most; longer ones can be exported by hand."""
 
 
+CONVERT_SECONDS = 1800.0
+"""nsys turns what it recorded into a report when the ranks have ended, without a word: minutes for eight ranks."""
+
+
 def record_cell(
     task: LaunchTask,
     directory: Path,
@@ -59,7 +63,8 @@ def record_cell(
     if nsys is not None:
         command = wrap(nsys, directory / OUTPUT_NAME, command, exact_steps())
     clock = time.monotonic()
-    ending = Watch(directory, limits, stop, on_progress).run(command, worker_environment(task, extra_env))
+    watch = Watch(directory, limits, stop, on_progress, None if nsys is None else CONVERT_SECONDS)
+    ending = watch.run(command, worker_environment(task, extra_env))
     flatten_logs(directory)
     ranks = _recorded(directory)
     size = task.cell.world_size

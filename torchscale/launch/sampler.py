@@ -41,14 +41,16 @@ def main() -> None:
     gpus = GpuReader(uuids, _nvml()) if uuids else None
     psutil.cpu_percent()  # its values are since the previous call
     first = True
+    least = interval / 2  # also where reading takes longer than the interval
     with path.open("a", encoding="utf-8") as file:
         while True:
+            began = time.monotonic()
             host = read_host()
             if first:
                 host["cpu_busy"], first = None, False  # there is no interval yet
             file.write(json.dumps({**host, "gpus": [] if gpus is None else gpus.read()}) + "\n")
             file.flush()
-            if stopped.wait(interval):
+            if stopped.wait(max(least, interval - (time.monotonic() - began))):
                 break
         used = os.times()
         file.write(json.dumps({"sampler_cpu_seconds": used.user + used.system}) + "\n")
@@ -77,8 +79,11 @@ class GpuReader:
         self._links: dict[str, tuple[float, float]] = {}
 
     def read(self) -> list[dict[str, Any]]:
-        """One reading per GPU, now."""
-        return [self._gpu(uuid, handle) for uuid, handle in self._handles]
+        """One reading per GPU, each with its own time. PCIe counters block for 20 ms each and are asked last."""
+        readings = [self._gpu(uuid, handle) for uuid, handle in self._handles]
+        for reading, (_, handle) in zip(readings, self._handles, strict=True):
+            reading["pcie_bytes_per_second"] = self._pcie(handle)
+        return readings
 
     def _gpu(self, uuid: str, handle: Any) -> dict[str, Any]:
         driver = self._driver
@@ -93,12 +98,9 @@ class GpuReader:
             nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
             nvml.NVML_VOLATILE_ECC,
         )
-        pcie = [
-            driver.whole("nvmlDeviceGetPcieThroughput", handle, counter)
-            for counter in (nvml.NVML_PCIE_UTIL_TX_BYTES, nvml.NVML_PCIE_UTIL_RX_BYTES)
-        ]
         return {
             "uuid": uuid,
+            "time": time.time(),
             "busy": None if use is None else use.gpu / 100,
             "memory_busy": None if use is None else use.memory / 100,
             "memory_used_bytes": None if memory is None else int(memory.used),
@@ -108,10 +110,17 @@ class GpuReader:
             "sm_clock_hertz": _scaled(driver.whole("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM), _MEGAHERTZ),
             "throttle_reasons": driver.throttle_reasons(handle),
             "ecc_errors": driver.whole(*errors),
-            "pcie_bytes_per_second": None if None in pcie else sum(value or 0 for value in pcie) * _KILOBYTE,
             "nvlink_bytes_per_second": self._nvlink(uuid, handle),
             "processes": None if processes is None else len(processes),
         }
+
+    def _pcie(self, handle: Any) -> float | None:
+        """Bytes per second in both directions over the last 20 ms."""
+        driver = self._driver
+        assert driver is not None  # noqa: S101 - see above
+        counters = (driver.nvml.NVML_PCIE_UTIL_TX_BYTES, driver.nvml.NVML_PCIE_UTIL_RX_BYTES)
+        values = [driver.whole("nvmlDeviceGetPcieThroughput", handle, counter) for counter in counters]
+        return None if None in values else float(sum(value or 0 for value in values) * _KILOBYTE)
 
     def _nvlink(self, uuid: str, handle: Any) -> float | None:
         """Bytes per second in both directions since the last reading; ``None`` at the first one."""

@@ -109,12 +109,17 @@ def cell_environment(cell: AnyCell) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class Watch:
-    """Waits until a torchrun ends, the user stops it, or a limit is reached."""
+    """Waits until a torchrun ends, the user stops it, or a limit is reached.
+
+    ``finishing_seconds`` bounds the time without progress once the ranks are finishing, where that is not
+    ``limits.stall_seconds``.
+    """
 
     directory: Path
     limits: LaunchLimits
     stop: StopRequest
     on_progress: Callable[[Progress], None]
+    finishing_seconds: float | None = None
 
     def run(self, command: list[str], environment: Mapping[str, str]) -> Ending:
         """Start ``command`` and wait for its end. No process is left running, but for those named as survivors."""
@@ -146,9 +151,12 @@ class Watch:
             if now - started > self.limits.hard_seconds:
                 _dump_stacks(process.pid)
                 return EndingKind.TIMEOUT, f"not finished after {self.limits.hard_seconds:g} s (while {phase})"
-            if now - last_progress > self.limits.stall_seconds:
+            patience = self.limits.stall_seconds
+            if phase == "finishing" and self.finishing_seconds is not None:
+                patience = max(patience, self.finishing_seconds)
+            if now - last_progress > patience:
                 _dump_stacks(process.pid)
-                return EndingKind.TIMEOUT, f"no progress for {self.limits.stall_seconds:g} s while {phase}"
+                return EndingKind.TIMEOUT, f"no progress for {patience:g} s while {phase}"
             time.sleep(POLL_SECONDS)
         return EndingKind.FINISHED, ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from torchscale.catalog.devices import MIN_CAPABILITY
 from torchscale.catalog.models import MODELS, InputKind, find_model
 from torchscale.config.choices import DeviceKind
 from torchscale.config.degrees import Degrees
@@ -13,8 +14,6 @@ from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.node.environment import DeviceInfo
 
-_MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
-"""Compute capability from which tensor cores have the type: Ampere, and Ada for fp8."""
 _HEADS_OF_WIDTH = (("d_model", "nhead"), ("hidden_size", "num_heads"))
 """Options whose width is split evenly over attention heads."""
 _CUDA_ONLY = ("tf32", "fp8")
@@ -138,6 +137,11 @@ def _compile_obstacle(cell: TrainingCell) -> str | None:
     degrees = cell.degrees
     if cell.compile and degrees.tensor > 1 and degrees.data > 1:
         return "torch.compile fails on tensor parallelism combined with data parallelism (seen with PyTorch 2.13)"
+    if degrees.tensor > 1 and isinstance(cell.compile, str) and cell.compile.startswith("max-autotune"):
+        return (
+            f"compile {cell.compile} may choose other kernels on each tensor-parallel rank, and the parameters that "
+            "they all hold then drift apart; use true or reduce-overhead"
+        )
     return None
 
 
@@ -206,7 +210,7 @@ def _precision_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | No
         return "fp16's gradient scaler does not support models that are split over ranks; use bf16"
     if target.device != "cuda":
         return f"{cell.precision} needs a CUDA device" if cell.precision in _CUDA_ONLY else None
-    needed = _MIN_CAPABILITY.get(cell.precision)
+    needed = MIN_CAPABILITY.get(cell.precision)
     if needed is None:
         return None
     for info in target.devices:

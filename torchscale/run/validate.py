@@ -1,4 +1,4 @@
-"""Check whether this node is fit: probe it, run a two-rank collective, judge the facts."""
+"""Check whether this node is fit: probe it, run a collective, judge the facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchscale.run.observer import SILENT, Observer
 from torchscale.schema.node.check import Validation
 
 TIMEOUT_SECONDS = 120.0
-"""Bound on the collective: starting two ranks and NCCL takes seconds on a sound node, and minutes on none."""
+"""Bound on the collective: starting a rank per GPU takes tens of seconds on a sound node, and minutes on none."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def validate(
     """
     with observer.status("Examining this node"):
         facts = probe_node(output_dir)
-    with observer.status("Running a collective on two ranks"):
+    with observer.status("Running a collective"):
         collective = check_collective(facts, timeout_seconds=timeout_seconds)
     requirements = Requirements(
         cuda=Requirement.CUDA in require,

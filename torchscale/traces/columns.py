@@ -80,7 +80,7 @@ def join_spans(parts: list[Spans]) -> Spans:
 
 
 class CollectiveRow(NamedTuple):
-    """A collective of one rank; times in nanoseconds, -1 for a size or a sequence number that the trace lacks."""
+    """A collective of one rank; times in nanoseconds, -1 for a size, sequence number or step that the trace lacks."""
 
     start: int
     end: int
@@ -89,6 +89,7 @@ class CollectiveRow(NamedTuple):
     payload_bytes: int
     sequence: int
     lane: int
+    step: int = -1
 
 
 class StepRow(NamedTuple):
@@ -102,11 +103,8 @@ class StepRow(NamedTuple):
 def make_collectives(rows: Iterable[CollectiveRow]) -> CollectiveSpans:
     """Columns from rows in any order."""
     ops, groups = NameTable(), NameTable()
-    numbers = [
-        (row.start, row.end, ops.number(row.op), groups.number(row.group), row.payload_bytes, row.sequence, row.lane)
-        for row in sorted(rows)
-    ]
-    table = np.array(numbers, dtype=np.int64).reshape(-1, 7)
+    numbers = [(row.start, row.end, ops.number(row.op), groups.number(row.group), *row[4:]) for row in sorted(rows)]
+    table = np.array(numbers, dtype=np.int64).reshape(-1, 8)
     return CollectiveSpans(
         start=table[:, 0],
         end=table[:, 1],
@@ -115,6 +113,7 @@ def make_collectives(rows: Iterable[CollectiveRow]) -> CollectiveSpans:
         payload_bytes=table[:, 4],
         sequence=table[:, 5],
         lane=table[:, 6],
+        step=table[:, 7],
         ops=ops.names,
         groups=groups.names,
     )

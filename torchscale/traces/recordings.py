@@ -148,7 +148,7 @@ def _read(path: Path) -> Iterator[tuple[str, RankTrace, tuple[str, ...]]]:
 
 def export_hint(report: Path) -> str:
     """How to export a report by hand."""
-    return f"nsys export --type=sqlite --lazy=true -f true -o {report.with_suffix('.sqlite')} {report}"
+    return f"nsys export --type=sqlite -f true -o {report.with_suffix('.sqlite')} {report}"
 
 
 def _looks_like_recording(path: Path) -> bool:

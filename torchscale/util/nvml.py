@@ -13,6 +13,9 @@ THROTTLE_REASONS = {
 """Bits of nvmlClocksThrottleReason* that mean a problem; idle, application clocks and the power cap do not."""
 
 
+_PREFIXES = ("GPU-", "MIG-")
+
+
 class Driver:
     """Calls functions of the module ``pynvml`` (or a substitute), which the caller has initialized."""
 
@@ -42,5 +45,9 @@ class Driver:
         return None if bits is None else tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
 
     def handle(self, uuid: str) -> Any:
-        """The GPU with this UUID, with or without NVML's prefix; ``None`` where there is none."""
-        return self.ask("nvmlDeviceGetHandleByUUID", uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+        """The GPU, or the slice of one (MIG), with this UUID, with or without NVML's prefix; ``None`` where there is
+        none. torch gives both without."""
+        if uuid.startswith(_PREFIXES):
+            return self.ask("nvmlDeviceGetHandleByUUID", uuid)
+        handles = (self.ask("nvmlDeviceGetHandleByUUID", prefix + uuid) for prefix in _PREFIXES)
+        return next((handle for handle in handles if handle is not None), None)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchscale.schema.launch.task import GroupItem, LaunchTask
+from torchscale.util.process_exit import exit_at_once
 from torchscale.worker.heap import keep_freed_memory
 
 _PR_SET_PDEATHSIG = 1
@@ -54,9 +55,7 @@ def main() -> None:
         started = time.perf_counter()
     # With a process group behind it, the interpreter's teardown can abort after the work is done (seen with DDP on
     # gloo in one of four launches): the record is written, so leave at once.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    exit_at_once(status)
 
 
 def _launches(arguments: list[str]) -> Iterator[GroupItem]:

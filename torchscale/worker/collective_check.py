@@ -1,4 +1,5 @@
-"""Two ranks, one collective after another, every element checked: ``torchrun … -m torchscale.worker.collective_check``.
+"""One all-reduce after another, every element checked: ``torchrun … -m torchscale.worker.collective_check``, a rank for
+each GPU that torch may use, or two on CPUs.
 
 The inputs are whole numbers whose sums every dtype holds exactly, so that any difference is an error and not rounding.
 """
@@ -17,6 +18,7 @@ import torch.distributed as dist
 
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.files import atomic_write_model
+from torchscale.util.process_exit import exit_at_once
 
 _SIZES = (1, 1000, 262_144)
 """Elements: the smallest message, one that is no power of two, and 1 MiB of fp32, which is cut into chunks."""
@@ -25,9 +27,8 @@ _TIMED_ELEMENTS = 262_144
 _TIMED_REPEATS = 20
 """Enough for a median that one slow call does not move; less than a second on any link."""
 _DTYPES = (torch.float32, torch.bfloat16, torch.int32)
-_MODULUS = 61
-"""Inputs are 0 to 60 plus the rank, so that the sum of two ranks stays below 256, up to where bf16 holds every
-integer."""
+_LARGEST_EXACT = 256
+"""Up to here bf16 holds every integer; inputs are small enough that no sum over the ranks exceeds it."""
 
 
 def main() -> None:
@@ -53,19 +54,22 @@ def main() -> None:
         atomic_write_model(out, facts)
     dist.barrier()
     dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # an interpreter's teardown behind a process group can abort after the work is done
+    exit_at_once(0)  # an interpreter's teardown behind a process group can abort after the work is done
 
 
 def check_all_reduce(rank: int, world_size: int, device: torch.device) -> tuple[int, int]:
     """Number of elements compared on this rank, and of those that are not the exact sum."""
     elements = wrong = 0
+    modulus = _LARGEST_EXACT // world_size + 1
     for dtype in _DTYPES:
         for size in _SIZES:
-            base = torch.arange(size, device=device) % _MODULUS
-            values = (base + rank).to(dtype)
+            base = torch.arange(size, device=device)
+            values = ((base + rank) % modulus).to(dtype)
             dist.all_reduce(values)
-            expected = (base * world_size + sum(range(world_size))).to(dtype)
+            expected = torch.zeros_like(base)
+            for other in range(world_size):
+                expected += (base + other) % modulus
+            expected = expected.to(dtype)
             elements += size
             wrong += int((values != expected).sum())
     return elements, wrong

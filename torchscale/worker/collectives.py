@@ -28,7 +28,22 @@ _TOPOLOGY_SECONDS = 10.0
 """`nvidia-smi` answers within a few seconds, unless the driver hangs; the measurement must not hang with it."""
 _TOPOLOGY_CHARACTERS = 8000
 """The matrix of 16 GPUs with its legend fits; a record should not grow beyond."""
-_UNSUPPORTED = ("not support", "unsupported", "not implemented", "no backend type")
+_UNSUPPORTED = ("not support", "unsupported", "not implemented", "no backend type", "no algorithm/protocol available")
+"""The last one is NCCL's, from 2.24 on, where NCCL_ALGO or NCCL_PROTO leaves nothing for an operation or dtype. It is
+raised on every rank before anything is sent, so the communicator stays usable (src/group.cc, groupCleanup)."""
+_REDUCTIONS_AND_GATHERS: tuple[Operation, ...] = ("all_reduce", "all_gather", "reduce_scatter")
+_OPERATIONS_OF: dict[str, tuple[Operation, ...]] = {
+    "tree": ("all_reduce",),
+    "collnetdirect": _REDUCTIONS_AND_GATHERS,
+    "collnetchain": ("all_reduce",),
+    "nvls": _REDUCTIONS_AND_GATHERS,
+    "nvlstree": ("all_reduce",),
+    "pat": ("all_gather", "reduce_scatter"),
+}
+"""What each of NCCL's algorithms but Ring implements (src/graph/tuning.cc, ncclTopoTuneModel). Until 2.23 NCCL takes
+another algorithm for the rest without a word; from 2.24 on it refuses."""
+_WITH_ALGORITHM = (*_REDUCTIONS_AND_GATHERS, "broadcast", "reduce")
+"""Operations that have an algorithm; the others are messages between peers."""
 
 
 def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, files: RankFiles) -> CollectivesRank:
@@ -42,12 +57,15 @@ def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, f
     for operation, dtype in itertools.product(cell.operations, cell.dtypes):
         if operation == "pairs":
             continue
+        if refusal := _refusal(cell.algorithm if ranks.backend == "nccl" else None, operation):
+            sweep.unsupported[f"{operation} {dtype}"] = refusal
+            continue
         try:
             sweep.measure(operation, dtype)
         except (RuntimeError, NotImplementedError) as error:
             if not any(sign in str(error).lower() for sign in _UNSUPPORTED):
                 raise
-            sweep.unsupported[f"{operation} {dtype}"] = str(error).partition("\n")[0][:200]
+            sweep.unsupported[f"{operation} {dtype}"] = _reason(str(error))
     pairs = tuple(sweep.pairs()) if "pairs" in cell.operations else ()
     asks_driver = ranks.rank == 0 and ranks.device.type == "cuda"
     return CollectivesRank(
@@ -58,6 +76,20 @@ def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, f
         driver=driver_facts() if asks_driver else None,
         topology=_topology() if asks_driver else "",
     )
+
+
+def _refusal(algorithm: str | None, operation: Operation) -> str | None:
+    """Why ``operation`` is not called with this NCCL_ALGO; ``None`` where NCCL has it, or is to be asked."""
+    operations = _OPERATIONS_OF.get((algorithm or "").lower())
+    if operations is None or operation not in _WITH_ALGORITHM or operation in operations:
+        return None
+    return f"NCCL's algorithm {algorithm} implements {', '.join(operations)}, not {operation}"
+
+
+def _reason(message: str) -> str:
+    """The line that says what is missing: NCCL's own stands below torch's, after ``Last error:``."""
+    lines = [line for line in message.splitlines() if any(sign in line.lower() for sign in _UNSUPPORTED)]
+    return (lines or [message.partition("\n")[0]])[0].strip()[:200]
 
 
 def _topology() -> str:

@@ -8,6 +8,9 @@ import torch
 
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.worker.environment import cpu_name
+from torchscale.worker.probe_gpu import opened_driver
+
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 def cuda_versions() -> dict[str, str | None]:
@@ -55,16 +58,26 @@ def cuda_device(index: int) -> DeviceInfo:
 def _numa_node(properties: object) -> int | None:
     """NUMA node of a GPU's PCI slot; ``None`` where the kernel does not report one (it gives -1 on machines of one
     node)."""
-    parts = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
-    numbers = [part for part in parts if isinstance(part, int)]
-    if len(numbers) < len(parts):
-        return None  # an older torch
-    domain, bus, device = numbers
+    slot = _pci_slot(properties)
     try:
-        node = int(Path(f"/sys/bus/pci/devices/{domain:04x}:{bus:02x}:{device:02x}.0/numa_node").read_text())
+        node = -1 if slot is None else int((_PCI_DEVICES / slot / "numa_node").read_text())
     except (OSError, ValueError):
         return None
     return node if node >= 0 else None
+
+
+def _pci_slot(properties: object) -> str | None:
+    """``0000:17:00.0``: from torch, or from the driver by UUID where an older torch does not tell."""
+    parts = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    numbers = [part for part in parts if isinstance(part, int)]
+    if len(numbers) == len(parts):
+        domain, bus, device = numbers
+        return f"{domain:04x}:{bus:02x}:{device:02x}.0"
+    driver, uuid = opened_driver(), getattr(properties, "uuid", None)
+    handle = None if driver is None or uuid is None else driver.handle(str(uuid))
+    info = None if driver is None or handle is None else driver.ask("nvmlDeviceGetPciInfo", handle)
+    # NVML's busId has eight digits of domain.
+    return None if info is None else f"{int(info.domain):04x}:{int(info.bus):02x}:{int(info.device):02x}.0"
 
 
 def nccl_version() -> str | None:
@@ -76,13 +89,5 @@ def nccl_version() -> str | None:
 
 
 def _driver_version() -> str | None:
-    import pynvml  # noqa: PLC0415 - only where there is CUDA
-
-    try:
-        pynvml.nvmlInit()
-        try:
-            return str(pynvml.nvmlSystemGetDriverVersion())
-        finally:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return None
+    driver = opened_driver()
+    return None if driver is None else driver.text("nvmlSystemGetDriverVersion")

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from torchscale.catalog.devices import MIN_CAPABILITY
 from torchscale.config.choices import MatmulType
 from torchscale.schema.cells.hardware import CopySample, DiskSample, HardwareCell, HardwareRank, MatmulSample
 from torchscale.schema.launch.progress import Progress
@@ -58,6 +59,9 @@ def measure_hardware(task: LaunchTask, cell: HardwareCell, ranks: Ranks, files: 
     unsupported: dict[str, str] = {}
     matmuls: list[MatmulSample] = []
     for dtype in cell.matmul_dtypes:
+        if lacking := _lacking(dtype, ranks.device):
+            unsupported[dtype] = lacking
+            continue
         ranks.barrier()
         try:
             matmuls += bench.products(dtype)
@@ -66,7 +70,11 @@ def measure_hardware(task: LaunchTask, cell: HardwareCell, ranks: Ranks, files: 
     copies = [sample for kind in (bench.device_copies, bench.host_copies) for sample in kind()]
     ranks.barrier()
     if ranks.rank == 0:
-        copies += bench.peer_copies(task.device_indices)
+        for index in dict.fromkeys(task.device_indices):
+            try:
+                copies += bench.peer_copy(index)
+            except RuntimeError as error:  # in exclusive mode a GPU takes no second process
+                unsupported[f"copy to GPU {index}"] = str(error).partition("\n")[0][:200]
     disk = None
     if cell.disk_path is not None and ranks.rank == 0:
         files.progress(Progress(phase="measuring", detail="disk"))
@@ -133,18 +141,15 @@ class _Bench:
             for sample in (to_device, to_host):
                 yield sample.model_copy(update={"payload_bytes": count, "pinned": pinned})
 
-    def peer_copies(self, indices: tuple[int, ...]) -> Iterator[CopySample]:
-        """Time copies from this GPU to every other of the launch, one after the other."""
-        if self._device.type != "cuda":
+    def peer_copy(self, index: int) -> Iterator[CopySample]:
+        """Time a copy from this GPU to another of the launch."""
+        if self._device.type != "cuda" or index == self._device.index:
             return
+        self._report_progress(f"GPU {self._device.index} to {index}")
         source = torch.empty(self._cell.copy_bytes, dtype=torch.uint8, device=self._device)
-        for index in dict.fromkeys(indices):
-            if index == self._device.index:
-                continue
-            self._report_progress(f"GPU {self._device.index} to {index}")
-            target = torch.empty_like(source, device=torch.device("cuda", index))
-            sample = self._copy("device_to_device", functools.partial(target.copy_, source))
-            yield sample.model_copy(update={"peer": index})
+        target = torch.empty_like(source, device=torch.device("cuda", index))
+        sample = self._copy("device_to_device", functools.partial(target.copy_, source))
+        yield sample.model_copy(update={"peer": index})
 
     def _copy(self, kind: str, call: Callable[[], object]) -> CopySample:
         return CopySample.model_validate(
@@ -182,13 +187,27 @@ class _Bench:
         self._files.progress(Progress(phase="measuring", detail=what))
 
 
+def _lacking(dtype: MatmulType, device: torch.device) -> str | None:
+    """Why this device's products in ``dtype`` are not measured; ``None`` where it has the type, or torch refuses by
+    itself what it lacks."""
+    needed = MIN_CAPABILITY.get(dtype)
+    if device.type != "cuda" or needed is None:
+        return None
+    capability = torch.cuda.get_device_capability(device)
+    if capability >= needed:
+        return None
+    return f"{dtype} needs compute capability {needed[0]}.{needed[1]}; this device has {capability[0]}.{capability[1]}"
+
+
 def _product(dtype: MatmulType, m: int, n: int, k: int, device: torch.device) -> Callable[[], Tensor]:
     """An m×k times a k×n matrix of normally distributed numbers: zeros would take less power, and run faster."""
     if dtype == "fp8":
         unit_scale = torch.ones((), device=device)
         left8 = torch.randn(m, k, device=device).to(torch.float8_e4m3fn)
         right8 = torch.randn(n, k, device=device).to(torch.float8_e4m3fn).t()  # the hardware wants it by columns
-        return lambda: torch._scaled_mm(left8, right8, scale_a=unit_scale, scale_b=unit_scale, out_dtype=torch.bfloat16)
+        return lambda: torch._scaled_mm(
+            left8, right8, scale_a=unit_scale, scale_b=unit_scale, out_dtype=torch.bfloat16, use_fast_accum=True
+        )
     left = torch.randn(m, k, device=device).to(_DTYPES[dtype])
     right = torch.randn(k, n, device=device).to(_DTYPES[dtype])
     out = torch.empty(m, n, dtype=left.dtype, device=device)

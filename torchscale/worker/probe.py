@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,22 +41,49 @@ def probe(directory: Path) -> Iterator[NodeFacts]:
 
 
 def software_facts() -> SoftwareFacts:
-    """Versions of Python, torch, CUDA and NCCL; ``torch_error`` where torch cannot be imported."""
+    """Versions of Python, torch, CUDA and NCCL; ``torch_error`` where torch cannot be imported, ``cuda_error`` where it
+    was built with CUDA and cannot use it."""
     python = platform.python_version()
     try:
         import torch  # noqa: PLC0415 - a torch that cannot be imported is a fact
 
-        available = bool(torch.cuda.is_available())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            available = bool(torch.cuda.is_available())  # says in a warning why not
         return SoftwareFacts(
             python=python,
             torch=str(torch.__version__),
             cuda_built=torch.version.cuda,
             cuda_available=available,
             cuda_devices=torch.cuda.device_count(),
+            cuda_error=None if available or torch.version.cuda is None else _cuda_error(caught),
+            cuda_uuids=_cuda_uuids() if available else (),
             nccl=_nccl_version() if available else None,
         )
     except Exception as error:  # noqa: BLE001 - shared libraries fail in many ways
         return SoftwareFacts(python=python, torch_error=f"{type(error).__name__}: {error}"[:500])
+
+
+def _cuda_error(caught: list[warnings.WarningMessage]) -> str | None:
+    """What CUDA said when torch asked for its devices; ``None`` where it said nothing."""
+    import torch  # noqa: PLC0415 - imported by the caller
+
+    texts = [str(warning.message) for warning in caught]
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except Exception as error:  # noqa: BLE001 - whatever the driver makes torch raise is the reason
+        texts.append(str(error))
+    # The text names the error in its last sentence: "… Error 802: system not yet initialized (Triggered internally …)".
+    plain = [" ".join(text.partition("(Triggered internally")[0].split()) for text in texts if text.strip()]
+    return max(plain, key=lambda text: "Error " in text)[-500:] if plain else None
+
+
+def _cuda_uuids() -> tuple[str, ...]:
+    """UUIDs of the devices in torch's order; empty where this torch does not tell them."""
+    from torchscale.worker.devices import collect_devices  # noqa: PLC0415 - imports torch
+
+    uuids = [info.uuid for info in collect_devices()]
+    return tuple(uuid for uuid in uuids if uuid is not None) if None not in uuids else ()
 
 
 def _nccl_version() -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from typing import Any
@@ -12,8 +13,8 @@ import pynvml
 from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
 from torchscale.util.nvml import Driver
 
-_P2P_READ = 0
-"""NVML_P2P_CAPS_INDEX_READ, which the Python module defines as a tuple by mistake."""
+_P2P_READ, _P2P_NVLINK = 0, 2
+"""NVML_P2P_CAPS_INDEX_READ, which the Python module defines as a tuple by mistake, and NVML_P2P_CAPS_INDEX_NVLINK."""
 _NO_PERMISSION = 4
 """NVML_ERROR_NO_PERMISSION."""
 _NO_DRIVER = (9, 12)
@@ -44,18 +45,22 @@ def driver_facts(nvml: Any = pynvml) -> DriverFacts:
         nvml.nvmlShutdown()
 
 
-def throttle_reasons_of(uuid: str, nvml: Any = pynvml) -> tuple[str, ...] | None:
-    """Why the GPU with this UUID runs at lower clocks now; ``None`` where the driver does not report it."""
+@functools.cache
+def opened_driver() -> Driver | None:
+    """The driver's library, initialized once in a process and left so: it takes tens to hundreds of milliseconds on a
+    node of eight GPUs, in which they would stand idle. ``None`` without a working driver."""
     try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
         return None
-    driver = Driver(nvml)
-    try:
-        handle = driver.handle(uuid)
-        return None if handle is None else driver.throttle_reasons(handle)
-    finally:
-        nvml.nvmlShutdown()
+    return Driver(pynvml)
+
+
+def throttle_reasons_of(uuid: str) -> tuple[str, ...] | None:
+    """Why the GPU with this UUID runs at lower clocks now; ``None`` where the driver does not report it."""
+    driver = opened_driver()
+    handle = None if driver is None else driver.handle(uuid)
+    return None if driver is None or handle is None else driver.throttle_reasons(handle)
 
 
 def _handles(nvml: Any) -> tuple[list[tuple[int, Any]], tuple[str, ...]]:
@@ -79,7 +84,8 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
     nvml = driver.nvml
     memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
     ecc = driver.ask("nvmlDeviceGetEccMode", handle)
-    errors = ("nvmlDeviceGetTotalEccErrors", handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+    errors = ("nvmlDeviceGetTotalEccErrors", handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+    remapped = driver.ask("nvmlDeviceGetRemappedRows", handle)  # corrected, uncorrected, pending, failed
     return GpuFacts(
         index=index,
         name=driver.text("nvmlDeviceGetName", handle) or "unknown",
@@ -87,7 +93,11 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
         memory_bytes=None if memory is None else int(memory.total),
         memory_used_bytes=None if memory is None else int(memory.used),
         ecc_enabled=None if ecc is None else bool(ecc[0]),
-        ecc_uncorrected=driver.whole(*errors),
+        ecc_uncorrected=driver.whole(*errors, nvml.NVML_VOLATILE_ECC),
+        ecc_uncorrected_ever=driver.whole(*errors, nvml.NVML_AGGREGATE_ECC),
+        rows_remapped=None if remapped is None else int(remapped[0]) + int(remapped[1]),
+        remapping_pending=None if remapped is None else bool(remapped[2]),
+        remapping_failed=None if remapped is None else bool(remapped[3]),
         temperature_celsius=driver.whole("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
         throttle_reasons=driver.throttle_reasons(handle),
         foreign_processes=_other_processes(driver, handle),
@@ -114,13 +124,19 @@ def _nvlinks(driver: Driver, handle: Any) -> int | None:
 
 def _pair(driver: Driver, first: tuple[int, Any], second: tuple[int, Any]) -> GpuPairFacts:
     level = driver.whole("nvmlDeviceGetTopologyCommonAncestor", first[1], second[1])
-    status = driver.whole("nvmlDeviceGetP2PStatus", first[1], second[1], _P2P_READ)
     return GpuPairFacts(
         first=first[0],
         second=second[0],
-        p2p=None if status is None else status == driver.nvml.NVML_P2P_STATUS_OK,
+        p2p=_peer(driver, first[1], second[1], _P2P_READ),
+        nvlink=_peer(driver, first[1], second[1], _P2P_NVLINK),
         path=None if level is None else _PATHS.get(level),
     )
+
+
+def _peer(driver: Driver, first: Any, second: Any, capability: int) -> bool | None:
+    """Whether two GPUs have a capability between them, from either's view."""
+    status = driver.whole("nvmlDeviceGetP2PStatus", first, second, capability)
+    return None if status is None else status == driver.nvml.NVML_P2P_STATUS_OK
 
 
 def _process_name(pid: int) -> str:

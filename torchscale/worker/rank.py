@@ -13,6 +13,7 @@ import torch
 
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.util.process_exit import flush_output
 from torchscale.worker.failure import describe_failure
 from torchscale.worker.kinds import worker_kind
 from torchscale.worker.process_group import joined_ranks
@@ -48,6 +49,7 @@ def _run(task: LaunchTask, files: RankFiles, started: float, name: str) -> None:
         times = Started(imported - started, time.perf_counter() - imported, memory_is_ours)
         record = kind.measure(task, task.cell, ranks, files, times)
         if record is not None:
+            flush_output()  # the launcher reads NCCL's log as soon as every record is there
             files.record(record)
         gc.collect()  # DDP's reducer must go before its process group
 

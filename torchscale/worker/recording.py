@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,13 @@ _MAX_WARMUP_STEPS = 50
 """Fast steps are warm after fewer than 3 s."""
 _MIN_STEPS = 2
 """A single step would not show what repeats."""
+_SETTLE_SECONDS = 1.5
+"""Collection by nsys starts some hundred milliseconds after cudaProfilerStart, and not at the same moment in every
+process."""
+_MIN_SETTLE_STEPS, _MAX_SETTLE_STEPS = 3, 500
+"""Also for slow steps, so that each process has launched; and no more than enlarges the report needlessly."""
+_STEPS_IN_FLIGHT = 2
+"""One that the device works on, and one that waits, so that it is never idle for want of work."""
 
 
 def record(cell: TrainingCell, request: RecordRequest, ranks: Ranks, files: RankFiles) -> None:
@@ -51,8 +59,9 @@ def record(cell: TrainingCell, request: RecordRequest, ranks: Ranks, files: Rank
     if request.tool is Tool.KINETO:
         _with_torch_profiler(trainer, request, ranks, files, steps)
     else:
-        _for_nsys(trainer, request, ranks, files, steps)
-    files.progress(Progress(phase="finishing"))
+        _for_nsys(trainer, request, ranks, files, steps, settle_steps=_settle_steps(step_seconds))
+    detail = "nsys writes its report" if request.tool is Tool.NSYS else ""
+    files.progress(Progress(phase="finishing", detail=detail))
     ranks.barrier()
     trainer.close()
 
@@ -61,30 +70,67 @@ def _with_torch_profiler(trainer: Trainer, request: RecordRequest, ranks: Ranks,
     trainer.source = _MarkedSource(trainer.source, record_function)
     profiler = StepProfiler(request, ranks.rank, ranks.world_size, steps)
     profiler.start()
-    for step in range(WARMUP_STEPS + steps):
+    for step in paced(WARMUP_STEPS + steps, ranks.device):
         trainer.step()
+        if step == WARMUP_STEPS + steps - 1:
+            _finish_device(ranks.device)
         profiler.step()
         files.progress(Progress(phase="recording", steps=step))
     profiler.close()
     trainer.clear_marks()
 
 
-def _for_nsys(trainer: Trainer, request: RecordRequest, ranks: Ranks, files: RankFiles, steps: int) -> None:
-    """Run marked steps for the nsys that wraps this process and captures between cudaProfilerStart and -Stop."""
+def _settle_steps(step_seconds: float) -> int:
+    """Steps that run, unmarked, until every process is recorded."""
+    return max(_MIN_SETTLE_STEPS, min(_MAX_SETTLE_STEPS, math.ceil(_SETTLE_SECONDS / step_seconds)))
+
+
+def paced(steps: int, device: torch.device) -> Iterator[int]:
+    """Numbers from 0, each once a GPU has done the step before the last: ranges on the host's clock then hold the work
+    of their steps, as far as a step. Launches of CUDA graphs would run hundreds of steps ahead."""
+    count = _STEPS_IN_FLIGHT if device.type == "cuda" else 0
+    events = [torch.cuda.Event() for _ in range(count)]  # type: ignore[no-untyped-call]
+    for step in range(steps):
+        if events and step >= _STEPS_IN_FLIGHT:
+            events[step % _STEPS_IN_FLIGHT].synchronize()
+        yield step
+        if events:
+            events[step % _STEPS_IN_FLIGHT].record()
+
+
+def _finish_device(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _for_nsys(
+    trainer: Trainer, request: RecordRequest, ranks: Ranks, files: RankFiles, steps: int, *, settle_steps: int
+) -> None:
+    """Run marked steps for the nsys that wraps this process and captures between cudaProfilerStart and -Stop.
+
+    Every process asks for the start: the first one starts the session, and each starts its own tracing. The steps until
+    that is done everywhere are not marked, and steps are marked with the rank, so that a mark that is missed does not
+    matter. Only one process ends the recording: the first cudaProfilerStop ends it for all.
+    """
     cuda = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     trainer.source = _MarkedSource(trainer.source, _nvtx_range)
-    if ranks.local_rank == 0:
-        cuda.cudaProfilerStart()
+    cuda.cudaProfilerStart()
     ranks.barrier()
-    torch.cuda.nvtx.mark(f"torchscale.rank {ranks.rank}/{ranks.world_size}")  # type: ignore[no-untyped-call]
+    for _ in paced(settle_steps, ranks.device):
+        trainer.step()
+    _finish_device(ranks.device)
+    ranks.barrier()
     began = time.perf_counter()
     try:
-        for step in range(steps):
+        for step in paced(steps, ranks.device):
+            torch.cuda.nvtx.mark(f"torchscale.rank {ranks.rank}/{ranks.world_size}")  # type: ignore[no-untyped-call]
             with _nvtx_range(f"torchscale.step {step}"):
                 trainer.step()
+                if step == steps - 1:
+                    _finish_device(ranks.device)  # within the last range, which then ends with the work
             files.progress(Progress(phase="recording", steps=step))
     finally:
-        torch.cuda.synchronize()
+        _finish_device(ranks.device)
         seconds = time.perf_counter() - began
         ranks.barrier()
         if ranks.local_rank == 0:

@@ -24,6 +24,7 @@ from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import BatchOfTensors
 from torchscale.worker.optimizer import clip_gradients, make_optimizer
 from torchscale.worker.parallel import parallelize
+from torchscale.worker.parallel.blocks import captures_graphs
 from torchscale.worker.precision import PrecisionPolicy
 from torchscale.worker.process_group import Ranks
 
@@ -86,6 +87,7 @@ class Trainer:
         self.optimizer = make_optimizer(cell, self._parallel)
         self._clock = make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda)
         self._marked: list[Phase] = []
+        self._captures_graphs = captures_graphs(cell, ranks.device)
         stages = self._parallel.stages
         if stages is not None:
             stages.around_passes(self._stage_forward, self._stage_backward)
@@ -120,6 +122,10 @@ class Trainer:
 
     def _forward_backward(self) -> Tensor:
         """All forward and backward passes of a step; the mean loss over this rank's samples."""
+        if self._captures_graphs:
+            # Memory of the last step's graphs may be taken again. Once a step and not once a pass: gradients that are
+            # being accumulated lie in it as well.
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         batch = self.source.next_batch()
         self._mark(Phase.DATA)
         if self._parallel.stages is not None:
@@ -145,7 +151,9 @@ class Trainer:
             self._mark(Phase.FORWARD)
             self._precision.backward(loss if share == 1 else loss * share)
             self._mark(Phase.SYNC)
-        return loss.detach().reshape(())
+        loss = loss.detach().reshape(())
+        # The output of a CUDA graph is overwritten by the next step, and losses are read after the last one.
+        return loss.clone() if self._captures_graphs else loss
 
     @contextlib.contextmanager
     def _stage_forward(self) -> Iterator[None]:

@@ -70,7 +70,7 @@ def node(gpus: int = 8, **changes: Any) -> NodeFacts:
         ),
         "disk": DiskFacts(path="/data", free_bytes=1000 * GIB, write_bytes_per_second=2e9),
         "nsys": NsysFacts(path="/usr/bin/nsys", version="2026.1", can_export=True),
-        "collective": CollectiveFacts(backend="nccl", world_size=2, elements=789_435, seconds=0.0001),
+        "collective": CollectiveFacts(backend="nccl", world_size=gpus, elements=789_435, seconds=0.0001),
     }
     return NodeFacts(**{**defaults, **changes})
 
@@ -113,7 +113,7 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
         (changed("software", torch="2.5.1"), "torch", Status.FAIL, "2.5.1"),
         (changed("software", torch=None, torch_error="OSError: libcudart"), "torch", Status.FAIL, "libcudart"),
         (changed("software", cuda_built=None), "cuda_runtime", Status.FAIL, "was built without CUDA"),
-        (changed("software", cuda_built="13.0"), "cuda_runtime", Status.FAIL, "13.0"),
+        (changed("software", cuda_built="13.0"), "cuda_runtime", Status.WARN, "13.0"),
         (changed("software", cuda_built="12.9"), "cuda_runtime", Status.WARN, "12.9"),
         (changed("software", cuda_available=False), "cuda_runtime", Status.FAIL, "is_available() is false"),
         (changed("software", nccl=None), "nccl", Status.FAIL, "without NCCL"),
@@ -121,6 +121,8 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
         (with_gpu(ecc_uncorrected=2), "gpu_ecc", Status.FAIL, "GPU 1: 2"),
         (changed("driver", unreadable=("GPU 3: GPU is lost",)), "gpus", Status.FAIL, "GPU 3: GPU is lost"),
         (changed("driver", gpus=(), error="NVML/RM version mismatch"), "gpus", Status.FAIL, "version mismatch"),
+        (with_gpu(remapping_failed=True), "gpu_ecc", Status.FAIL, "could not be remapped on GPU 1"),
+        (with_gpu(remapping_pending=True), "gpu_ecc", Status.WARN, "pending on GPU 1"),
         (with_gpu(ecc_enabled=False), "gpu_ecc", Status.WARN, "off on GPU 1"),
         (with_gpu(throttle_reasons=("power brake",)), "gpu_throttling", Status.WARN, "GPU 1: power brake"),
         (with_gpu(temperature_celsius=91), "gpu_temperature", Status.WARN, "GPU 1: 91 °C"),
@@ -142,7 +144,7 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
         (changed("disk", error="Read-only file system"), "disk", Status.FAIL, "Read-only"),
         (changed("nsys", can_export=False), "nsys", Status.WARN, "it can record but not export"),
         (changed("nsys", path=None), "nsys", Status.WARN, "not installed"),
-        (changed("collective", wrong_elements=3), "collective", Status.FAIL, "3 of 1,578,870 elements wrong"),
+        (changed("collective", wrong_elements=3), "collective", Status.FAIL, "3 of 6,315,480 elements wrong"),
         (changed("collective", error="no result within 120 s"), "collective", Status.FAIL, "no result within"),
     ],
 )
@@ -156,6 +158,50 @@ def test_each_fault_is_found_with_what_was_seen_and_what_to_do(
         assert found.expected
         assert found.advice
     assert validate_facts(facts, Requirements()).fit is (status is not Status.FAIL)
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized", "nvidia-fabricmanager"),
+        ("Error 803: system has unsupported display driver / cuda driver combination", "cuda-compat"),
+        ("The NVIDIA driver on your system is too old (found version 11040)", "update the NVIDIA driver"),
+        ("No CUDA GPUs are available", "CUDA_VISIBLE_DEVICES"),
+        (None, "CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_what_cuda_says_is_shown_and_answered(error: str | None, advice: str) -> None:
+    found = check(changed("software", cuda_available=False, cuda_error=error), "cuda_runtime")
+    assert found.status is Status.FAIL
+    assert (error or "is_available() is false") in found.seen
+    assert advice in found.advice
+
+
+def test_a_verdict_says_how_many_gpus_were_tried() -> None:
+    assert "8 GPUs: 789,435 elements" in check(node(), "collective").seen
+    two = changed("collective", world_size=2)
+    assert validate_facts(two, Requirements()).verdict == (
+        "Fit for training on 8 GPUs. The all-reduce ran on 2 of them."
+    )
+    on_cpu = changed("collective", backend="gloo", world_size=2)
+    assert "ran on none of them" in validate_facts(on_cpu, Requirements()).verdict
+
+
+def test_a_gpu_is_named_with_the_number_that_training_takes() -> None:
+    uuids = ("bbbb", "aaaa")  # CUDA_VISIBLE_DEVICES=1,0
+    facts = changed("software", cuda_uuids=uuids)
+    gpus = (gpu(0, uuid="GPU-aaaa", temperature_celsius=91), gpu(1, uuid="GPU-bbbb"), gpu(2, uuid="GPU-cccc"))
+    driver = node().driver
+    assert driver is not None
+    facts = facts.model_copy(update={"driver": driver.model_copy(update={"gpus": gpus})})
+    assert check(facts, "gpu_temperature").seen == "GPU 0 (launch.devices: 1): 91 °C"
+    named = validate_facts(facts, Requirements()).facts.driver
+    assert named is not None
+    assert [one.cuda_index for one in named.gpus] == [1, 0, None]
+
+
+def test_earlier_errors_are_told() -> None:
+    assert "2 earlier" in check(with_gpu(ecc_uncorrected_ever=2), "gpu_ecc").seen
 
 
 def test_a_port_that_is_down() -> None:

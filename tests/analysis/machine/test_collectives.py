@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -155,6 +156,7 @@ def judged(
     choices: NcclLog | None = None,
     variables: dict[str, str] | None = None,
     backend: str = "nccl",
+    uuids: Collection[str] = (),
     **cell: Any,
 ) -> LinkVerdict:
     """The verdict on an all-reduce over two H100 that reached this bus bandwidth."""
@@ -163,7 +165,8 @@ def judged(
     one = sample(size=8 * MIB, seconds=8 * MIB / busbw)
     places = [rank(number, [one], backend=backend, device=device, driver=driver) for number in (0, 1)]
     figures = collective_figures(asked, [record(*places)])
-    machine = LinkTopology(HardwareSettings.model_validate(known or {}), places[0], log, choices, variables or {})
+    declared = HardwareSettings.model_validate(known or {})
+    machine = LinkTopology(declared, places[0], log, choices, variables or {}, frozenset(uuids))
     return judge_link(asked, figures, machine)
 
 
@@ -194,11 +197,65 @@ def test_an_unknown_link_or_algorithm_gives_no_verdict() -> None:
     unknown = judged(360e9, driver=gpus(18, 18), log=P2P)
     assert unknown.share is None
     assert "--algo" in unknown.text
-    in_switch = judged(480e9, {"link": "nvlink4"}, algorithm="NVLS")
-    assert in_switch.share is None
-    assert "switch" in in_switch.text
+    over_the_network = judged(480e9, {"link": "nvlink4"}, algorithm="CollNetChain")
+    assert over_the_network.share is None
+    assert "CollNetChain" in over_the_network.text
     between_machines = judged(40e9, driver=gpus(18, 18), log=NcclLog(transports=("NET/IB/0",)), algorithm="Ring")
     assert between_machines.share is None
+
+
+def test_reduction_in_the_switch_must_reach_what_a_ring_should_and_may_exceed_the_link() -> None:
+    nvls = NcclLog(choices=(("all_reduce", 8 * MIB, "NVLS", "Simple"),))
+    above = judged(480e9, driver=gpus(18, 18), log=P2P, choices=nvls)
+    assert above.fits is True
+    assert above.share == pytest.approx(480 / 450)
+    assert "can exceed 100 %" in above.text
+    assert judged(200e9, driver=gpus(18, 18), log=P2P, choices=nvls).fits is False
+
+
+def test_an_algorithm_that_nccl_did_not_use_is_not_the_label_of_its_figures() -> None:
+    ring = NcclLog(choices=(("all_reduce", 8 * MIB, "Ring", "Simple"), ("all_gather", 8 * MIB, "Ring", "Simple")))
+    verdict = judged(360e9, driver=gpus(18, 18), log=P2P, choices=ring, algorithm="CollnetChain")
+    assert verdict.text.startswith("NCCL did not use CollnetChain but Ring for all_reduce, all_gather. ")
+    assert verdict.fits is True  # of the ring that it was
+    assert "did not use" not in judged(360e9, driver=gpus(18, 18), log=P2P, choices=ring, algorithm="RING").text
+    assert "did not use" not in judged(360e9, driver=gpus(18, 18), log=P2P, choices=ring, algorithm="^NVLS").text
+
+
+def four(nvlink: bool | None, path: str, **facts: Any) -> DriverFacts:
+    """Four GPUs with NVLinks, bridged in pairs: 0 with 1 and 2 with 3; between the pairs as said."""
+    pairs = tuple(
+        GpuPairFacts(
+            first=first, second=second, p2p=True, path=path, nvlink=True if first // 2 == second // 2 else nvlink
+        )
+        for first in range(4)
+        for second in range(first + 1, 4)
+    )
+    return gpus(12, 12, 12, 12, pcie_generation=4, pcie_width=16, pcie_width_max=16, **facts).model_copy(
+        update={"pairs": pairs}
+    )
+
+
+def test_a_ring_over_bridged_pairs_is_held_against_pci_express() -> None:
+    ring = NcclLog(choices=(("all_reduce", 8 * MIB, "Ring", "Simple"),))
+    switched = judged(22e9, driver=four(nvlink=False, path="one PCIe switch"), log=P2P, choices=ring)
+    assert switched.fits is True
+    assert "PCI Express" in switched.text
+    across = judged(12e9, driver=four(nvlink=False, path="host bridge"), log=P2P, choices=ring)
+    assert (across.share, across.fits) == (None, None)
+    assert "across a host bridge" in across.text
+    assert across.causes == ()
+    joined = judged(200e9, driver=four(nvlink=True, path="system"), log=P2P, choices=ring)
+    assert joined.share == pytest.approx(200 / 300)
+    assert judged(200e9, driver=four(nvlink=None, path="system"), log=P2P, choices=ring).ceiling is None
+
+
+def test_links_of_gpus_that_take_no_part_do_not_count() -> None:
+    ring = NcclLog(choices=(("all_reduce", 8 * MIB, "Ring", "Simple"),))
+    driver = gpus(18, 18, 4)
+    named = tuple(gpu.model_copy(update={"uuid": f"GPU-{gpu.index}"}) for gpu in driver.gpus)
+    verdict = judged(360e9, driver=driver.model_copy(update={"gpus": named}), log=P2P, choices=ring, uuids={"0", "1"})
+    assert verdict.share == pytest.approx(0.8)
 
 
 def test_what_is_seen_to_be_amiss_is_named_with_a_command() -> None:

@@ -31,6 +31,20 @@ def test_energy_is_what_the_counter_grew_by_between_the_ends() -> None:
     assert found.problem == ""
 
 
+def test_a_gpus_readings_have_their_own_times() -> None:
+    """The last of eight GPUs is read 0.3 s after the first: at a changing power that is energy of other steps."""
+    energy = {9: 1800, 10: 2000, 11: 2200, 12: 2400, 13: 2800, 14: 3200}
+    late = [
+        reading(time).model_copy(
+            update={"time": time - 0.3, "gpus": (GpuReading(uuid="GPU-1", time=float(time), energy_joules=value),)}
+        )
+        for time, value in energy.items()
+    ]
+    found = digest_telemetry(late, 10.5, 13.5)
+    assert found is not None
+    assert found.gpus[0].energy_joules == pytest.approx(900)
+
+
 def test_without_a_counter_energy_is_power_over_time() -> None:
     readings = [reading(time, power_watts=watts) for time, watts in ((1, 100.0), (2, 200.0), (3, 300.0))]
     found = digest_telemetry(readings, 0.5, 3.5)

@@ -38,15 +38,23 @@ def gpus_present(facts: NodeFacts) -> Check:
 
 
 def gpu_ecc(facts: NodeFacts) -> Check:
-    """No uncorrected memory errors."""
+    """No uncorrected memory errors since the driver was loaded, and memory rows remapped without trouble."""
     rule = ("gpu_ecc", "GPUs", "ECC")
     known = [gpu for gpu in _gpus(facts) if gpu.ecc_enabled is not None]
     if not known:
         return not_applicable(rule, "no GPU with ECC")
-    bad = [f"GPU {gpu.index}: {gpu.ecc_uncorrected}" for gpu in known if gpu.ecc_uncorrected]
+    failures = [_name(gpu) for gpu in known if gpu.remapping_failed]
+    if failures:
+        seen = f"memory rows could not be remapped on {', '.join(failures)}"
+        return failed(rule, seen, "spare rows for damaged ones", "drain the node and replace the GPU")
+    bad = [f"{_name(gpu)}: {gpu.ecc_uncorrected}" for gpu in known if gpu.ecc_uncorrected]
     if bad:
         advice = "drain the node; reset or replace the GPU (nvidia-smi -q -d ECC,ROW_REMAPPER)"
         return failed(rule, f"uncorrected errors: {', '.join(bad)}", "none", advice)
+    pending = [_name(gpu) for gpu in known if gpu.remapping_pending]
+    if pending:
+        advice = "drain the node and reset the GPU (nvidia-smi -q -d ROW_REMAPPER)"
+        return warned(rule, f"remapping of memory rows is pending on {', '.join(pending)}", "none pending", advice)
     off = [str(gpu.index) for gpu in known if not gpu.ecc_enabled]
     if off:
         return warned(
@@ -55,7 +63,9 @@ def gpu_ecc(facts: NodeFacts) -> Check:
     uncounted = [str(gpu.index) for gpu in known if gpu.ecc_uncorrected is None]
     if uncounted:
         return not_applicable(rule, f"on, but the driver reports no error count for GPU {', '.join(uncounted)}")
-    return passed(rule, "on, no uncorrected errors")
+    ever = sum(gpu.ecc_uncorrected_ever or 0 for gpu in known)
+    earlier = f" since the driver was loaded; {ever} earlier" if ever else ""
+    return passed(rule, f"on, no uncorrected errors{earlier}")
 
 
 def gpu_throttling(facts: NodeFacts) -> Check:
@@ -64,7 +74,7 @@ def gpu_throttling(facts: NodeFacts) -> Check:
     known = [gpu for gpu in _gpus(facts) if gpu.throttle_reasons is not None]
     if not known:
         return _nothing(rule, facts)
-    slow = [f"GPU {gpu.index}: {', '.join(gpu.throttle_reasons)}" for gpu in known if gpu.throttle_reasons]
+    slow = [f"{_name(gpu)}: {', '.join(gpu.throttle_reasons)}" for gpu in known if gpu.throttle_reasons]
     if slow:
         return warned(rule, "; ".join(slow), "none", "check cooling and power: nvidia-smi -q -d PERFORMANCE")
     return passed(rule, "none")
@@ -73,10 +83,10 @@ def gpu_throttling(facts: NodeFacts) -> Check:
 def gpu_temperature(facts: NodeFacts) -> Check:
     """No GPU is hot before a measurement starts."""
     rule = ("gpu_temperature", "GPUs", "temperature")
-    known = [(gpu.index, gpu.temperature_celsius) for gpu in _gpus(facts) if gpu.temperature_celsius is not None]
+    known = [(_name(gpu), gpu.temperature_celsius) for gpu in _gpus(facts) if gpu.temperature_celsius is not None]
     if not known:
         return _nothing(rule, facts)
-    hot = [f"GPU {index}: {degrees} °C" for index, degrees in known if degrees > HOT_CELSIUS]
+    hot = [f"{name}: {degrees} °C" for name, degrees in known if degrees > HOT_CELSIUS]
     if hot:
         return warned(rule, ", ".join(hot), f"at most {HOT_CELSIUS} °C", "check cooling; wait until it is idle")
     return passed(rule, f"at most {max(degrees for _, degrees in known)} °C")
@@ -88,7 +98,7 @@ def gpu_idle(facts: NodeFacts) -> Check:
     gpus = [gpu for gpu in _gpus(facts) if gpu.foreign_processes is not None or gpu.memory_used_bytes is not None]
     if not gpus:
         return _nothing(rule, facts)
-    in_use = [f"GPU {gpu.index}: {', '.join(gpu.foreign_processes)}" for gpu in gpus if gpu.foreign_processes]
+    in_use = [f"{_name(gpu)}: {', '.join(gpu.foreign_processes)}" for gpu in gpus if gpu.foreign_processes]
     in_use += [_used(gpu) for gpu in gpus if not gpu.foreign_processes and _is_used(gpu)]
     if in_use:
         return warned(
@@ -107,7 +117,7 @@ def gpu_pcie(facts: NodeFacts) -> Check:
     if not known:
         return _nothing(rule, facts)
     narrow = [
-        f"GPU {gpu.index}: x{gpu.pcie_width} of x{gpu.pcie_width_max}"
+        f"{_name(gpu)}: x{gpu.pcie_width} of x{gpu.pcie_width_max}"
         for gpu in known
         if (gpu.pcie_width or 0) < (gpu.pcie_width_max or 0)
     ]
@@ -184,6 +194,12 @@ def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
     return warned(rule, f"{seen}, but {on_bus} on the PCI bus", "a driver that makes them available", advice)
 
 
+def _name(gpu: GpuFacts) -> str:
+    """``GPU 3``, as nvidia-smi counts; with the number for ``launch.devices`` where that is another."""
+    other = gpu.cuda_index is not None and gpu.cuda_index != gpu.index
+    return f"GPU {gpu.index} (launch.devices: {gpu.cuda_index})" if other else f"GPU {gpu.index}"
+
+
 def _nothing(rule: Rule, facts: NodeFacts) -> Check:
     return not_applicable(rule, "not reported by the driver" if _gpus(facts) else "no GPU")
 
@@ -197,4 +213,4 @@ def _is_used(gpu: GpuFacts) -> bool:
 
 
 def _used(gpu: GpuFacts) -> str:
-    return f"GPU {gpu.index}: {format_bytes(gpu.memory_used_bytes or 0)} in use"
+    return f"{_name(gpu)}: {format_bytes(gpu.memory_used_bytes or 0)} in use"

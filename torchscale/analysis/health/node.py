@@ -16,6 +16,22 @@ OLDEST_PYTHON = (3, 10)
 """As requires-python in pyproject.toml."""
 OLDEST_TORCH = (2, 6)
 """fully_shard (FSDP2) became public in this release."""
+_FABRIC_ADVICE = (
+    "GPUs on NVSwitch need the fabric manager, in the driver's version: systemctl status nvidia-fabricmanager; "
+    "nvidia-smi -q | grep -A 2 Fabric"
+)
+_CUDA_ADVICE = (
+    ("Error 802", _FABRIC_ADVICE),
+    ("system not yet initialized", _FABRIC_ADVICE),
+    (
+        "Error 803",
+        "the CUDA library does not fit the driver: remove cuda-compat from LD_LIBRARY_PATH, or reboot after an update",
+    ),
+    ("Error 804", "cuda-compat supports data centre GPUs only: remove it from LD_LIBRARY_PATH and update the driver"),
+    ("too old", "update the NVIDIA driver, or install a PyTorch for an older CUDA"),
+)
+"""What helps against errors of cudaGetDeviceCount (CUDA runtime API, cudaError_t)."""
+_CUDA_ADVICE_ELSE = "check CUDA_VISIBLE_DEVICES, the driver's version and /dev/nvidia* permissions"
 
 
 @dataclass(frozen=True)
@@ -30,12 +46,25 @@ class Requirements:
 
 def validate_facts(facts: NodeFacts, requirements: Requirements) -> Validation:
     """Runs every rule; the result holds all checks and the verdict."""
+    facts = _with_cuda_indices(facts)
     checks = [rule(facts) for rule in (*_SOFTWARE_RULES, *GPU_RULES, *HOST_RULES, collective)]
     checks += _required(facts, requirements)
     order = list(dict.fromkeys(check.group for check in checks))
     checks.sort(key=lambda check: order.index(check.group))
     fit = all(check.status is not Status.FAIL for check in checks)
     return Validation(fit=fit, verdict=_verdict(facts, checks), checks=tuple(checks), facts=facts)
+
+
+def _with_cuda_indices(facts: NodeFacts) -> NodeFacts:
+    """Each GPU with torch's index of it: NVML's order is that of the PCI bus, torch's that of CUDA_VISIBLE_DEVICES."""
+    if facts.driver is None or facts.software is None:
+        return facts
+    indices = {uuid.removeprefix("GPU-"): index for index, uuid in enumerate(facts.software.cuda_uuids)}
+    gpus = tuple(
+        gpu if gpu.uuid is None else gpu.model_copy(update={"cuda_index": indices.get(gpu.uuid.removeprefix("GPU-"))})
+        for gpu in facts.driver.gpus
+    )
+    return facts.model_copy(update={"driver": facts.driver.model_copy(update={"gpus": gpus})})
 
 
 def lacks_required_device(validation: Validation) -> bool:
@@ -85,13 +114,16 @@ def cuda_runtime(facts: NodeFacts) -> Check:
         )
     seen = f"PyTorch's CUDA {software.cuda_built}, driver {driver.version} supports up to {driver.cuda_version}"
     if not software.cuda_available:
-        advice = "check CUDA_VISIBLE_DEVICES, the driver's version and /dev/nvidia* permissions"
-        return failed(rule, f"{seen}; torch.cuda.is_available() is false", "a usable CUDA device", advice)
+        error = software.cuda_error or ""
+        why = f": {error}" if error else ""
+        advice = next((text for sign, text in _CUDA_ADVICE if sign in error), _CUDA_ADVICE_ELSE)
+        return failed(rule, f"{seen}; torch.cuda.is_available() is false{why}", "a usable CUDA device", advice)
     if driver.cuda_version is None:
         return passed(rule, seen)
     built, supported = version_numbers(software.cuda_built), version_numbers(driver.cuda_version)
     if built[:1] > supported[:1]:
-        return failed(rule, seen, "a driver at least as new as the runtime", "update the NVIDIA driver")
+        advice = "PyTorch can use it, through CUDA's compatibility package (cuda-compat); update the driver to be safe"
+        return warned(rule, seen, "a driver at least as new as the runtime", advice)
     if built > supported:
         advice = "works through CUDA minor-version compatibility; update the driver to be safe"
         return warned(rule, seen, "a driver at least as new as the runtime", advice)
@@ -110,8 +142,8 @@ def nccl_version(facts: NodeFacts) -> Check:
 
 
 def collective(facts: NodeFacts) -> Check:
-    """A two-rank all-reduce gives the correct sum in every element."""
-    rule = ("collective", "collective", "two-rank all-reduce")
+    """An all-reduce gives the correct sum in every element: over all usable GPUs, or over two CPU ranks."""
+    rule = ("collective", "collective", "all-reduce")
     allreduce = facts.collective
     if allreduce is None:
         return unknown(rule, facts.unknown.get("collective", "not run"))
@@ -121,14 +153,16 @@ def collective(facts: NodeFacts) -> Check:
         advice = (
             "run with NCCL_DEBUG=INFO" if allreduce.backend == "nccl" else "check the loopback interface and firewall"
         )
-        return failed(rule, f"{allreduce.backend}: {allreduce.error}", "a sum over two ranks", advice)
+        return failed(rule, f"{allreduce.backend}: {allreduce.error}", "a sum over all ranks", advice)
     if allreduce.wrong_elements:
         compared = allreduce.elements * allreduce.world_size
         seen = f"{allreduce.backend}: {allreduce.wrong_elements:,} of {compared:,} elements wrong"
         advice = "do not train on this node; check GPU memory (ECC), links and NCCL's version"
         return failed(rule, seen, "every element exact", advice)
     timing = "" if allreduce.seconds is None else f", 1 MiB in {allreduce.seconds * 1e3:.2f} ms"
-    return passed(rule, f"{allreduce.backend}: {allreduce.elements:,} elements per rank exact{timing}")
+    what = "GPU" if allreduce.backend == "nccl" else "CPU rank"
+    ranks = f"{allreduce.world_size} {what}{'s' * (allreduce.world_size != 1)}"
+    return passed(rule, f"{allreduce.backend}, {ranks}: {allreduce.elements:,} elements per rank exact{timing}")
 
 
 _SOFTWARE_RULES: tuple[Callable[[NodeFacts], Check], ...] = (python_version, torch_version, cuda_runtime, nccl_version)
@@ -187,6 +221,10 @@ def _verdict(facts: NodeFacts, checks: list[Check]) -> str:
     software, driver = facts.software, facts.driver
     devices = software.cuda_devices if software is not None else None
     if devices:
+        allreduce = facts.collective
+        tested = allreduce.world_size if allreduce is not None and allreduce.backend == "nccl" else 0
+        if tested < devices:
+            more = f" The all-reduce ran on {tested or 'none'} of them.{more}"
         hidden = f" of {len(driver.gpus)}" if driver is not None and len(driver.gpus) > devices else ""
         return f"Fit for training on {devices}{hidden} GPU{'s' * (devices != 1 or bool(hidden))}.{more}"
     if driver is None or devices is None:

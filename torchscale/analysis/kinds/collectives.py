@@ -26,7 +26,8 @@ def summarize(cell_run: CellRun, cell: CollectivesCell, repeats: int | None, run
     if state is not State.OK or rank is None:
         return CollectivesSummary(cell, state, reason, len(results), facts=facts)
     figures, log = collective_figures(cell, results), results[0].nccl_log
-    verdict = None if run is None else judge_link(cell, figures, _machine(run, cell, rank, log))
+    uuids = frozenset(other.device.uuid for other in results[0].ranks if other.device.uuid is not None)
+    verdict = None if run is None else judge_link(cell, figures, _machine(run, cell, rank, log, uuids))
     return CollectivesSummary(cell, state, reason, len(results), figures, verdict, log, rank, facts)
 
 
@@ -56,9 +57,12 @@ def _launch_values(cell: CollectivesCell, record: LaunchRecord) -> dict[MetricKe
     }
 
 
-def _machine(run: Run, cell: CollectivesCell, rank: CollectivesRank, log: NcclLog | None) -> LinkTopology:
+def _machine(
+    run: Run, cell: CollectivesCell, rank: CollectivesRank, log: NcclLog | None, uuids: frozenset[str]
+) -> LinkTopology:
     experiment = run.experiment
-    return LinkTopology(experiment.config.hardware, rank, log, _logged_choices(run, cell), experiment.environment.env)
+    choices, variables = _logged_choices(run, cell), experiment.environment.env
+    return LinkTopology(experiment.config.hardware, rank, log, choices, variables, uuids)
 
 
 def _logged_choices(run: Run, cell: CollectivesCell) -> NcclLog | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchscale.analysis.machine.collectives import CollectiveFigures, CollectivePoint, Curve
 from torchscale.catalog.links import LINKS, nvlink_bytes_per_second
 from torchscale.config.machine_sections import HardwareSettings
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, NcclLog
-from torchscale.schema.node.probe import DriverFacts
+from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
 from torchscale.util.units import format_byte_rate, format_percent
 
 _DEFAULT_SHARE = 0.7
@@ -21,18 +21,29 @@ _RISE = 1.1
 """A doubling of the size that brings over a tenth more: larger messages would still be faster."""
 _PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56e9}
 """Bytes per second, lane and direction, by generation (PCI-SIG base specifications)."""
-_WITHIN_LINK = ("Ring", "Tree")
-"""Algorithms whose bus bandwidth the links between devices bound; in-switch reduction can exceed it."""
+_WITHIN_LINK = ("gloo", "Ring", "Tree", "PAT", "CopyEngine")
+"""Algorithms whose bus bandwidth the links between devices bound."""
+_IN_SWITCH = ("NVLS", "NVLSTree", "Symmetric")
+"""The switch adds up and sends each result to all (multicast): a GPU sends and receives n+1 shares of 1/n instead of a
+ring's 2(n−1), so that the bus bandwidth of an all-reduce can be 2(n−1)/(n+1) times what a link carries. NCCL takes them
+where it expects more than from a ring, so what a ring should reach is the least that is expected."""
+_WITHIN_ROOT = ("same board", "one PCIe switch", "PCIe switches")
+"""Paths between GPUs that do not cross a processor; what crosses one depends on its bridges, and no share of it is
+documented."""
 _PREFERRED = ("all_reduce", "all_gather", "reduce_scatter", "send_recv", "all_to_all", "broadcast")
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What the link allows: bytes per second and direction, what it is, and the share that should be reached."""
+    """What the link allows: bytes per second and direction, what it is, and the share that should be reached.
+
+    ``doubt`` says why a lower share proves nothing; empty where it does.
+    """
 
     bytes_per_second: float
     link: str
     expected_share: float
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,7 @@ class LinkTopology:
     Attributes:
         declared: What the config says.
         place: Rank 0's record, with what the driver says.
+        uuids: Of the GPUs that take part; empty where they are not known.
         log: What NCCL said about its transports in this launch.
         choices: What it said about algorithms, in the launch that logs them.
         variables: The environment of the sweep.
@@ -72,14 +84,22 @@ class LinkTopology:
     log: NcclLog | None
     choices: NcclLog | None
     variables: Mapping[str, str]
+    uuids: frozenset[str] = frozenset()
 
 
 def judge_link(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopology) -> LinkVerdict:
-    """The peak bus bandwidth of what fills the link best against what the link carries."""
+    """The peak bus bandwidth of what fills the link best against what the link carries; before it, where NCCL used
+    another algorithm than the one that was asked for."""
+    verdict = _judge(cell, figures, machine)
+    notice = _other_algorithm(cell, machine.choices)
+    return replace(verdict, text=f"{notice} {verdict.text}") if notice else verdict
+
+
+def _judge(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopology) -> LinkVerdict:
     curve = _curve_to_judge(figures)
     if curve is None:
         return LinkVerdict("No verdict on the link: nothing was measured that fills it.")
-    ceiling = _ceiling(machine.declared, machine.place, machine.log)
+    ceiling = _ceiling(machine)
     if ceiling is None:
         return LinkVerdict(
             "No verdict on the link: what it allows is not known; declare it with hardware.link or "
@@ -91,8 +111,8 @@ def judge_link(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkT
         return LinkVerdict(
             "No verdict on the link: which algorithm NCCL used is not known; --algo Ring sets one.",
         )
-    if algorithm not in (*_WITHIN_LINK, "gloo"):
-        return LinkVerdict(f"No verdict on the link: {algorithm} reduces in the switch and can exceed its links.")
+    if algorithm not in (*_WITHIN_LINK, *_IN_SWITCH):
+        return LinkVerdict(f"No verdict on the link: what {algorithm} can reach on it is not known.", ceiling=ceiling)
     share = peak.busbw / ceiling.bytes_per_second
     fits = share >= ceiling.expected_share
     if not fits and _still_rises(curve):
@@ -105,8 +125,14 @@ def judge_link(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkT
         f"{curve.operation} reaches {format_byte_rate(peak.busbw)} of bus bandwidth, {format_percent(share, 0)} of "
         f"what {ceiling.link} carries ({format_byte_rate(ceiling.bytes_per_second)} per direction)"
     )
+    if algorithm in _IN_SWITCH:
+        words += f", by {algorithm}, which adds up in the switch and can exceed 100 %"
     if fits:
         return LinkVerdict(f"{words}: as expected.", share, True, ceiling=ceiling)
+    if ceiling.doubt:
+        return LinkVerdict(
+            f"No verdict on the link: {words}; {ceiling.doubt}.", causes=tuple(_seen_causes(machine)), ceiling=ceiling
+        )
     return LinkVerdict(
         f"{words}: below the {format_percent(ceiling.expected_share, 0)} that large messages should reach.",
         share,
@@ -126,26 +152,53 @@ def _curve_to_judge(figures: CollectiveFigures) -> Curve | None:
     return next((curves[operation] for operation in _PREFERRED if operation in curves), None)
 
 
-def _ceiling(known: HardwareSettings, place: CollectivesRank, log: NcclLog | None) -> Ceiling | None:
+def _ceiling(machine: LinkTopology) -> Ceiling | None:
+    known, driver, log = machine.declared, machine.place.driver, machine.log
     if known.link_bytes_per_second is not None:
         return Ceiling(known.link_bytes_per_second, known.link or "the declared link", _DEFAULT_SHARE)
     if known.link is not None:
         link = LINKS[known.link]
         return Ceiling(link.bytes_per_second, link.title, link.expected_share)
-    if place.driver is None or log is None or not log.transports:
+    if driver is None or log is None or not log.transports:
         return None
     if any(transport.startswith("NET") for transport in log.transports):
         return None  # between machines: which network card serves which GPU is not known here
-    links = [gpu.nvlinks_active or 0 for gpu in place.driver.gpus]
-    nvlink = nvlink_bytes_per_second(min(links, default=0), place.device.compute_capability)
-    if nvlink is not None and all(transport.startswith("P2P") for transport in log.transports):
+    taking_part = {_bare(uuid) for uuid in machine.uuids}
+    gpus = [gpu for gpu in driver.gpus if gpu.uuid and _bare(gpu.uuid) in taking_part] or list(driver.gpus)
+    indices = {gpu.index for gpu in gpus}
+    pairs = [pair for pair in driver.pairs if {pair.first, pair.second} <= indices]
+    links = [gpu.nvlinks_active or 0 for gpu in gpus]
+    nvlink = nvlink_bytes_per_second(min(links, default=0), machine.place.device.compute_capability)
+    bridged = len(gpus) > 2 and not all(pair.nvlink for pair in pairs)  # two GPUs with links have them to each other
+    if nvlink is not None and not bridged and all(transport.startswith("P2P") for transport in log.transports):
         return Ceiling(nvlink, f"{min(links)} NVLinks", _DEFAULT_SHARE)
+    if any(links) and not any(pair.nvlink is False for pair in pairs):
+        return None  # which pairs the links join is not known, or host memory is between GPUs that have them
+    return _pcie_ceiling(gpus, pairs)
+
+
+def _pcie_ceiling(gpus: Sequence[GpuFacts], pairs: Sequence[GpuPairFacts]) -> Ceiling | None:
+    """PCI Express, where no NVLink joins some pair of GPUs: a ring goes through the slowest pair."""
     lanes = [
         _PCIE_LANE[gpu.pcie_generation] * gpu.pcie_width_max
-        for gpu in place.driver.gpus
+        for gpu in gpus
         if gpu.pcie_generation in _PCIE_LANE and gpu.pcie_width_max
     ]
-    return Ceiling(min(lanes), "PCI Express", _PCIE_SHARE) if lanes and not any(links) else None
+    if not lanes:
+        return None
+    beyond = dict.fromkeys(pair.path for pair in pairs if pair.path is not None and not pair.nvlink)
+    crossed = [path for path in beyond if path not in _WITHIN_ROOT]
+    doubt = (
+        f"GPUs reach each other across a {crossed[0]}, which may carry less; --link declares what it does"
+        if crossed
+        else ""
+    )
+    return Ceiling(min(lanes), "PCI Express", _PCIE_SHARE, doubt)
+
+
+def _bare(uuid: str) -> str:
+    """A GPU's UUID without NVML's prefix: torch gives it without."""
+    return uuid.removeprefix("GPU-")
 
 
 def _algorithm(
@@ -153,17 +206,33 @@ def _algorithm(
 ) -> str | None:
     if backend == "gloo":
         return "gloo"
-    if cell.algorithm is not None:
-        return cell.algorithm
     if curve.operation in ("send_recv", "all_to_all"):
         return "Ring"  # messages between peers: nothing is reduced on the way
     logged = () if choices is None else choices.choices
     wanted = (curve.operation, peak.payload_bytes)
-    return next((name for operation, size, name, _ in logged if (operation, size) == wanted), None)
+    # What NCCL says comes first: until 2.23 it takes another algorithm where it lacks the one that is asked for.
+    return next((name for operation, size, name, _ in logged if (operation, size) == wanted), cell.algorithm)
+
+
+def _other_algorithm(cell: CollectivesCell, choices: NcclLog | None) -> str:
+    """Which operations ran with another algorithm than the cell's; empty where none did or nothing was logged."""
+    if cell.algorithm is None or not cell.algorithm.isalnum() or choices is None:
+        return ""  # a list such as ^NVLS leaves the choice to NCCL
+    others: dict[str, list[str]] = {}
+    for operation, _, name, _ in choices.choices:
+        if name.lower() != cell.algorithm.lower() and operation not in others.setdefault(name, []):
+            others[name].append(operation)
+    parts = [f"{name} for {', '.join(operations)}" for name, operations in others.items() if operations]
+    return f"NCCL did not use {cell.algorithm} but {' and '.join(parts)}." if parts else ""
 
 
 def _causes(machine: LinkTopology) -> list[Cause]:
-    """Known reasons of a slow link that this machine shows."""
+    """Known reasons of a slow link that this machine shows, or where to look without any."""
+    causes = _seen_causes(machine)
+    return causes or [Cause("no cause was found; something else may use the link", "nvidia-smi dmon -s t")]
+
+
+def _seen_causes(machine: LinkTopology) -> list[Cause]:
     switches = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCCL_SHM_DISABLE")
     causes = [
         Cause(f"{name}=1 is set", f"env | grep {name}") for name in switches if machine.variables.get(name) == "1"
@@ -176,7 +245,7 @@ def _causes(machine: LinkTopology) -> list[Cause]:
         causes.append(Cause("NCCL uses sockets: no InfiniBand or RoCE was found, or allowed", "ibv_devinfo"))
     if machine.place.backend == "gloo":
         causes.append(Cause("gloo copies through the host and adds up on its processor", "top"))
-    return causes or [Cause("no cause was found; something else may use the link", "nvidia-smi dmon -s t")]
+    return causes
 
 
 def _driver_causes(driver: DriverFacts) -> list[Cause]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED
-from torchscale.analysis.trace.pairing import Paired, clock_offsets, pair
+from torchscale.analysis.trace.pairing import Paired, clock_offsets, ending_together, pair
 from torchscale.analysis.trace.signals import trace_signals
 from torchscale.analysis.trace.summary import breakdown, collective_summaries, kernel_summaries, worst_step
 from torchscale.analysis.trace.waits import Waits, in_windows
@@ -27,14 +27,15 @@ def analyze_trace(trace: Trace, window: WindowChoice = WindowChoice.AUTO) -> Pro
     """
     _check(trace)
     pairing = pair(trace)
-    offsets, clock_problems = clock_offsets(trace, pairing.paired)
+    in_order, group_problems = ending_together(trace, pairing.paired)
+    offsets, clock_problems = clock_offsets(trace, in_order)
     kind, numbers, left_out = choose_window(trace, window)
     ranks = [rank_window(rank, kind, numbers) for rank in trace.ranks]
-    paired = in_windows(pairing.paired, ranks, offsets)
+    paired = in_windows(in_order, ranks, offsets)
     comparable = len(paired) > 0 and not clock_problems
     view = Waits(ranks, paired, offsets) if comparable else None
     window_seconds = sum(rank.length for rank in ranks) * NS
-    reasons = _doubts(trace, ranks, paired, left_out, pairing.problems + clock_problems)
+    reasons = _doubts(trace, ranks, paired, left_out, pairing.problems + group_problems + clock_problems)
     signals = trace_signals(ranks, view, trusted=not reasons)
     diagnosis = diagnose(signals)
     stall = None if view is None else sum(cover.length for cover in view.stalls) * NS / window_seconds * 100
@@ -58,7 +59,7 @@ def analyze_trace(trace: Trace, window: WindowChoice = WindowChoice.AUTO) -> Pro
         findings=diagnosis.findings,
         abstentions=diagnosis.abstentions,
         timeline=worst_step(ranks, view, offsets),
-        notes=trace.notes,
+        notes=trace.notes + pairing.notes,
     )
 
 

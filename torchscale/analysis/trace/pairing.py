@@ -18,6 +18,15 @@ _BETWEEN_HOSTS_SPREAD_NS = 5_000_000
 hosts after the offset is removed is that of NTP, some milliseconds; one host has one clock."""
 _RELATIVE_SPREAD = 0.10
 """Of the collective's duration: a spread below it cannot change a wait by more than a tenth."""
+_SAME_COLLECTIVE_NS = 500_000
+"""Ends of one collective lie within tens of microseconds on the GPUs of a host; those of unrelated ones lie a part of a
+step apart, which is milliseconds."""
+_LEFT_OUT_SHARE = 0.10
+"""More steps or collectives than this left out, and the rest may not stand for all."""
+
+Key = tuple[str, str, int, int, int]
+"""Group, operation, payload, step and number: what is equal on all ranks of a collective. Without sequence numbers the
+number counts within the step; the step is -1 where recordings do not tell, and with sequence numbers."""
 
 
 @dataclass(frozen=True)
@@ -70,26 +79,34 @@ class Paired:
 
 @dataclass(frozen=True)
 class Pairing:
-    """What was paired, and why the rest was not."""
+    """What was paired, why the rest was not, and what of it is of no consequence."""
 
     paired: Paired
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def pair(trace: Trace) -> Pairing:
-    """Pair by communicator and sequence number where the recording has them, else by operation, size and order."""
+    """Pair by communicator and sequence number where the recording has them, else by operation, size and order within
+    the step that launched them, or within the recording where that is not known."""
     ranks = trace.ranks
     keys = [_keys(rank) for rank in ranks]
     problems: list[str] = []
+    notes: list[str] = []
     members: dict[str, list[int]] = defaultdict(list)
     for column, rank in enumerate(ranks):
         for group in rank.collectives.groups:
             members[group].append(column)
-    rows: list[tuple[tuple[str, str, int, int], list[int]]] = []
+    rows: list[tuple[Key, list[int]]] = []
     for group, columns in members.items():
         if len(columns) < 2:
             continue
         mine = [{key for key in keys[column] if key[0] == group} for column in columns]
+        if any(key[3] >= 0 for ours in mine for key in ours):
+            mine, left_out, steps = _equal_steps(mine)
+            if left_out:
+                told = f"{left_out} of {steps} steps in which ranks recorded different collectives are left out"
+                (problems if left_out > _LEFT_OUT_SHARE * steps else notes).append(told)
         if any(len(ours) != len(mine[0]) for ours in mine) and not _numbered(ranks[columns[0]], group):
             counted = [f"rank {ranks[column].rank}: {len(ours)}" for column, ours in zip(columns, mine, strict=True)]
             name = f"group {group!r}" if group else "the ranks"
@@ -99,7 +116,43 @@ def pair(trace: Trace) -> Pairing:
             continue
         common = set.intersection(*mine)
         rows += [(key, columns) for key in common]
-    return Pairing(_table(ranks, keys, rows), tuple(problems))
+    return Pairing(_table(ranks, keys, rows), tuple(problems), tuple(notes))
+
+
+def _equal_steps(mine: list[set[Key]]) -> tuple[list[set[Key]], int, int]:
+    """Keys of the steps in which every rank recorded the same collectives, how many steps are left out, and of how
+    many. A kernel that one rank's profiler missed then costs its step and not the recording."""
+    steps = {key[3] for ours in mine for key in ours if key[3] >= 0}
+    common = set.intersection(*mine)
+    unequal = {key[3] for ours in mine for key in ours - common if key[3] >= 0}
+    kept = {key for key in common if key[3] >= 0 and key[3] not in unequal}
+    beyond = [{key for key in ours if key[3] < 0} for ours in mine]
+    if all(other == beyond[0] for other in beyond):
+        kept |= beyond[0]
+    return [kept] * len(mine), len(unequal), len(steps)
+
+
+def ending_together(trace: Trace, paired: Paired) -> tuple[Paired, tuple[str, ...]]:
+    """Without the collectives that order alone paired and whose ends show that they are not one, and why that is a
+    problem, if it is. nsys does not say which process group a kernel is of: with several groups, kernels of different
+    ones are paired.
+    """
+    # One export has one clock; between exports, ends lie apart as clocks do.
+    if trace.recorder != "nsys" or len({rank.host for rank in trace.ranks}) > 1 or not len(paired):
+        return paired, ()
+    highest = np.iinfo(np.int64).max
+    last = np.where(paired.takes_part, paired.end, -highest).max(axis=1)
+    spread = last - np.where(paired.takes_part, paired.end, highest).min(axis=1)
+    duration = np.where(paired.takes_part, paired.end - paired.start, 0).max(axis=1)
+    symmetric = np.array([op not in _ROOTED for op in paired.op], dtype=bool)
+    apart = symmetric & (spread > _SAME_COLLECTIVE_NS) & (spread > _RELATIVE_SPREAD * duration)
+    count, of = int(apart.sum()), int(symmetric.sum())
+    if not count:
+        return paired, ()
+    problem = f"{count} of {of} collectives do not end together on the ranks and are left out"
+    hint = "nsys does not say which process group a kernel is of; torch.profiler does (--tool kineto)"
+    kept = paired.only(np.flatnonzero(~apart))
+    return kept, (f"{problem}; {hint}",) if count > _LEFT_OUT_SHARE * of else ()
 
 
 def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -144,31 +197,32 @@ def _numbered(rank: RankTrace, group: str) -> bool:
     return bool((collectives.sequence[chosen] >= 0).all())
 
 
-def _keys(rank: RankTrace) -> dict[tuple[str, str, int, int], int]:
-    """(group, operation, size, number) → place among the rank's collectives."""
+def _keys(rank: RankTrace) -> dict[Key, int]:
+    """Place of each among the rank's collectives."""
     collectives = rank.collectives
-    places: dict[tuple[str, str, int, int], int] = {}
-    seen: dict[tuple[str, str, int], int] = defaultdict(int)
+    places: dict[Key, int] = {}
+    seen: dict[tuple[str, str, int, int], int] = defaultdict(int)
     numbered = {group: _numbered(rank, group) for group in collectives.groups}
     for place in range(len(collectives)):
         group, op = collectives.groups[collectives.group[place]], collectives.ops[collectives.op[place]]
         size = int(collectives.payload_bytes[place])
         if numbered[group]:
             # Point-to-point operations are numbered apart.
-            key = (group, op if op == "send_recv" else "", -1, int(collectives.sequence[place]))
+            key = (group, op if op == "send_recv" else "", -1, -1, int(collectives.sequence[place]))
             while key in places:  # one number, several kernels
-                key = (group, key[1] + "+", -1, key[3])
+                key = (group, key[1] + "+", -1, -1, key[4])
         else:
-            key = (group, op, size, seen[group, op, size])
-            seen[group, op, size] += 1
+            step = int(collectives.step[place])
+            key = (group, op, size, step, seen[group, op, size, step])
+            seen[group, op, size, step] += 1
         places[key] = place
     return places
 
 
 def _table(
     ranks: tuple[RankTrace, ...],
-    keys: list[dict[tuple[str, str, int, int], int]],
-    rows: list[tuple[tuple[str, str, int, int], list[int]]],
+    keys: list[dict[Key, int]],
+    rows: list[tuple[Key, list[int]]],
 ) -> Paired:
     shape = (len(rows), len(ranks))
     index = np.full(shape, -1, dtype=np.int64)

@@ -65,7 +65,12 @@ def _uuids(readings: Sequence[Reading]) -> list[str]:
 
 
 def _gpu_use(uuid: str, readings: Sequence[Reading], inside: Sequence[Reading], start: float, end: float) -> GpuUse:
-    timed = [(reading.time, gpu) for reading in readings for gpu in reading.gpus if gpu.uuid == uuid]
+    timed = [
+        (reading.time if gpu.time is None else gpu.time, gpu)
+        for reading in readings
+        for gpu in reading.gpus
+        if gpu.uuid == uuid
+    ]
     here = [gpu for reading in inside for gpu in reading.gpus if gpu.uuid == uuid]
     power = [(time, gpu.energy_joules) for time, gpu in timed]
     rate = _rate(power, start, end)

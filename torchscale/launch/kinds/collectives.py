@@ -13,8 +13,9 @@ from torchscale.util.units import format_bytes
 def environment(cell: CollectivesCell) -> Mapping[str, str]:
     """NCCL's choice of algorithm and protocol, and its log. NCCL reads them once in a process."""
     chosen = {"NCCL_ALGO": cell.algorithm, "NCCL_PROTO": cell.protocol}
-    # Channels and transports are logged while NCCL connects; TUNING adds a line to every call.
-    subsystems = "INIT,GRAPH,TUNING" if cell.logs_choices else "INIT,GRAPH"
+    # Channels and transports are logged while NCCL connects; TUNING adds a line to every call, and COLL the operation,
+    # which TUNING itself does not name before NCCL 2.23.
+    subsystems = "INIT,GRAPH,TUNING,COLL" if cell.logs_choices else "INIT,GRAPH"
     return {
         **{name: value for name, value in chosen.items() if value is not None},
         "NCCL_DEBUG": "INFO",
@@ -24,7 +25,8 @@ def environment(cell: CollectivesCell) -> Mapping[str, str]:
 
 def collect_payload(directory: Path, ranks: Sequence[CollectivesRank]) -> CollectivesResult:
     """The ranks' records and NCCL's log."""
-    return CollectivesResult(ranks=tuple(ranks), nccl_log=read_nccl_log(directory))
+    log = read_nccl_log(directory, ranks[0].world_size) if ranks else None
+    return CollectivesResult(ranks=tuple(ranks), nccl_log=log)
 
 
 def measured_window(payload: CollectivesResult) -> None:

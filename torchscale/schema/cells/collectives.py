@@ -125,8 +125,8 @@ class NcclLog(Frozen):
 
     Attributes:
         transports: How channels reach their peers: ``P2P/CUMEM``, ``SHM/direct``, ``NET/IB/0/GDRDMA`` …
-        choices: Operation → algorithm and protocol by size in bytes, as rank 0 logged them.
-        nvls: Whether multicast in the switch was set up.
+        choices: Operation, payload in bytes, algorithm and protocol of each call, as rank 0 logged them.
+        nvls: Whether multicast in the switch is available.
     """
 
     transports: tuple[str, ...] = ()

@@ -88,7 +88,8 @@ class DiskSample(Frozen):
 
 
 class HardwareRank(RankIdentity):
-    """What one rank measured of its device: ``rank-R.json``. ``unsupported`` names dtypes that it cannot multiply."""
+    """What one rank measured of its device: ``rank-R.json``. ``unsupported`` names dtypes that it cannot multiply, and
+    GPUs that it cannot copy to."""
 
     kind: Literal["hardware"] = "hardware"
     schema_version: int = SCHEMA_VERSION

@@ -10,6 +10,7 @@ class GpuReading(Frozen):
 
     Attributes:
         uuid: Of the GPU.
+        time: Seconds since the epoch; ``None`` in readings of older versions, which have the line's time.
         busy: Share of the last sampling period in which a kernel ran.
         memory_busy: The same for its memory.
         memory_used_bytes: By all processes.
@@ -24,6 +25,7 @@ class GpuReading(Frozen):
     """
 
     uuid: str
+    time: float | None = None
     busy: float | None = None
     memory_busy: float | None = None
     memory_used_bytes: int | None = None

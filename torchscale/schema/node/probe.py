@@ -11,9 +11,10 @@ PROBE_GROUPS = ("host", "nsys", "disk", "driver", "software")
 
 
 class SoftwareFacts(Frozen):
-    """Interpreter and torch; ``torch_error`` where the import fails.
+    """Interpreter and torch; ``torch_error`` where the import fails, ``cuda_error`` where CUDA cannot be used.
 
-    ``cuda_devices`` is what torch may use: ``CUDA_VISIBLE_DEVICES`` can hide GPUs that the driver lists.
+    ``cuda_devices`` is what torch may use: ``CUDA_VISIBLE_DEVICES`` can hide GPUs that the driver lists. ``cuda_uuids``
+    are theirs, in torch's order, which is the one of ``launch.devices``.
     """
 
     python: str
@@ -22,19 +23,36 @@ class SoftwareFacts(Frozen):
     cuda_built: str | None = None
     cuda_available: bool | None = None
     cuda_devices: int | None = None
+    cuda_error: str | None = None
+    cuda_uuids: tuple[str, ...] = ()
     nccl: str | None = None
 
 
 class GpuFacts(Frozen):
-    """One GPU as the driver describes it. Bytes, degrees Celsius; ``ecc_uncorrected`` since the last driver load."""
+    """One GPU as the driver describes it. Bytes, degrees Celsius.
+
+    Attributes:
+        index: NVML's, as ``nvidia-smi`` shows it.
+        cuda_index: torch's, for ``launch.devices``; ``None`` where torch may not use the GPU or its UUID is not known.
+        ecc_uncorrected: Since the driver was loaded.
+        ecc_uncorrected_ever: Over the life of the GPU.
+        rows_remapped: Rows of memory replaced after uncorrected errors.
+        remapping_pending: Rows are replaced at the next reset; until then errors may occur.
+        remapping_failed: No spare row was left.
+    """
 
     index: int
+    cuda_index: int | None = None
     name: str
     uuid: str | None = None
     memory_bytes: int | None = None
     memory_used_bytes: int | None = None
     ecc_enabled: bool | None = None
     ecc_uncorrected: int | None = None
+    ecc_uncorrected_ever: int | None = None
+    rows_remapped: int | None = None
+    remapping_pending: bool | None = None
+    remapping_failed: bool | None = None
     temperature_celsius: int | None = None
     throttle_reasons: tuple[str, ...] | None = None
     foreign_processes: tuple[str, ...] | None = None
@@ -45,11 +63,13 @@ class GpuFacts(Frozen):
 
 
 class GpuPairFacts(Frozen):
-    """What lies between two GPUs: whether they read each other's memory, and their nearest common ancestor."""
+    """What lies between two GPUs: whether they read each other's memory, whether NVLink joins them (through a switch as
+    well), and their nearest common ancestor on PCI Express."""
 
     first: int
     second: int
     p2p: bool | None = None
+    nvlink: bool | None = None
     path: str | None = None
 
 
@@ -115,7 +135,8 @@ class NsysFacts(Frozen):
 
 
 class CollectiveFacts(Frozen):
-    """A real collective of two ranks, and the median seconds of one 1 MiB all-reduce.
+    """A real all-reduce over ``world_size`` ranks (with NCCL, one on each usable GPU), and the median seconds of one of
+    1 MiB.
 
     ``elements`` were compared on each rank; ``wrong_elements`` counts those of all ranks.
     """

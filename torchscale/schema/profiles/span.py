@@ -90,6 +90,7 @@ class CollectiveSpans:
         payload_bytes: As nccl-tests counts them; -1 where the trace does not say.
         sequence: Number within the group that all its ranks share; -1 where the trace has none.
         lane: Stream, or the thread that called it.
+        step: Number of the recorded step in which it was launched; -1 where that is not known or in none.
         ops: Names: ``all_reduce``, ``broadcast`` …
         groups: Names of process groups or communicators; one ``""`` where the trace has none.
     """
@@ -101,6 +102,7 @@ class CollectiveSpans:
     payload_bytes: NDArray[np.int64]
     sequence: NDArray[np.int64]
     lane: NDArray[np.int64]
+    step: NDArray[np.int64]
     ops: tuple[str, ...]
     groups: tuple[str, ...]
 

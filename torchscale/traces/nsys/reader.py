@@ -48,7 +48,8 @@ def read_nsys(path: Path) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
     with open_database(path) as database:
         if not database.has("StringIds") or not (database.has("META_DATA_EXPORT") or database.has("EXPORT_META_DATA")):
             raise TraceError(f"{path}: a SQLite database, but not an export of nsys (it has no StringIds)")
-        if not database.has(_KERNEL):
+        # An export that is not lazy has empty tables.
+        if not database.has(_KERNEL) or not any(True for _ in database.rows(f"SELECT 1 FROM {_KERNEL} LIMIT 1")):
             raise TraceError(
                 f"{path}: no CUDA kernels were recorded{_recorder_message(database)}",
                 hint="trace CUDA (`nsys profile -t cuda,nvtx`), and let the program end before nsys does",
@@ -80,7 +81,12 @@ class _Export:
     def ranks(self, pids: list[int]) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
         identities = self._marked_ranks()
         notes = []
-        if len(identities) < len(pids):
+        strangers = [pid for pid in pids if pid not in identities]
+        if identities and strangers:
+            pids = [pid for pid in pids if pid in identities]
+            shown = ", ".join(str(_short(pid)) for pid in strangers)
+            notes.append(f"{self.path.name}: processes that are no ranks ran kernels and are left out: {shown}")
+        if not identities:
             identities = {pid: (number, len(pids)) for number, pid in enumerate(pids)}
             if len(pids) > 1:
                 shown = ", ".join(f"process {_short(pid)} as rank {rank}" for pid, (rank, _) in identities.items())
@@ -91,10 +97,12 @@ class _Export:
 
     def _rank(self, pid: int, rank: int, world_size: int, base: int, names: dict[int, str]) -> RankTrace:
         numbers = {identifier: index for index, identifier in enumerate(names)}
-        kernels, collectives = self._kernels(pid, base, names, numbers)
+        kernels, communication = self._kernels(pid, base, names, numbers)
         copy_name = len(names)
-        parts = [kernels, *self._copies(pid, base, copy_name), *self._calls(pid, base, names, numbers)]
+        calls = join_spans(list(self._calls(pid, base, names, numbers)))
         ranges, steps = self._ranges(pid, base, copy_name + 1)
+        collectives = _collectives(communication, names, calls, steps)
+        parts = [kernels, *self._copies(pid, base, copy_name), calls]
         return RankTrace(
             rank=rank,
             host=self.path.name,
@@ -146,7 +154,8 @@ class _Export:
 
     def _kernels(
         self, pid: int, base: int, names: dict[int, str], numbers: dict[int, int]
-    ) -> tuple[Spans, CollectiveSpans]:
+    ) -> tuple[Spans, NDArray[np.int64]]:
+        """Compute, and NCCL's kernels as rows of start, end, stream, launch and name."""
         table = self.database.integers(
             f"SELECT start, end, streamId, COALESCE(correlationId, 0), {self._name_column()} FROM {_KERNEL} "
             "WHERE globalPid = ?",
@@ -155,13 +164,11 @@ class _Export:
         )
         nccl = [identifier for identifier, name in names.items() if is_nccl(name)]
         communicates = np.isin(table[:, 4], nccl)
-        rows = [
-            CollectiveRow(base + int(start), base + int(end), op_of(names[int(name)]), "", -1, -1, int(stream))
-            for start, end, stream, _, name in table[communicates]
-        ]
+        communication = table[communicates]
+        communication[:, :2] += base
         table = table[~communicates]
         del communicates
-        return _spans(table, base, SpanKind.COMPUTE, _renumber(table[:, 4], numbers)), make_collectives(rows)
+        return _spans(table, base, SpanKind.COMPUTE, _renumber(table[:, 4], numbers)), communication
 
     def _copies(self, pid: int, base: int, name: int) -> Iterator[Spans]:
         for source, kinds in ((_MEMCPY, True), (_MEMSET, False)):
@@ -225,6 +232,33 @@ class _Export:
         if not self.database.has("NVTX_EVENTS", "textId"):
             return "n.text"
         return "COALESCE(n.text, (SELECT s.value FROM StringIds s WHERE s.id = n.textId))"
+
+
+def _collectives(
+    communication: NDArray[np.int64], names: dict[int, str], calls: Spans, steps: Steps
+) -> CollectiveSpans:
+    """NCCL's kernels, each with the step that launched it. nsys knows neither their sizes nor their process groups."""
+    numbers = _launched_in(communication[:, 3], calls, steps)
+    return make_collectives(
+        CollectiveRow(int(start), int(end), op_of(names[int(name)]), "", -1, -1, int(stream), int(step))
+        for (start, end, stream, _, name), step in zip(communication, numbers, strict=True)
+    )
+
+
+def _launched_in(links: NDArray[np.int64], calls: Spans, steps: Steps) -> NDArray[np.int64]:
+    """Numbers of the steps whose range holds the launches with these correlation ids: the device may run a kernel long
+    after the host's range has ended. -1 where no range does, or the launch was not recorded."""
+    numbers = np.full(len(links), -1, dtype=np.int64)
+    launches = calls.of(SpanKind.LAUNCH) & (calls.link != 0)
+    if not launches.any() or not len(steps):
+        return numbers
+    known, first = np.unique(calls.link[launches], return_index=True)
+    where = np.minimum(np.searchsorted(known, links), len(known) - 1)
+    called = calls.start[launches][first][where]
+    place = np.maximum(np.searchsorted(steps.start, called, side="right") - 1, 0)
+    inside = (known[where] == links) & (called >= steps.start[place]) & (called < steps.end[place])
+    numbers[inside] = steps.number[place[inside]]
+    return numbers
 
 
 def _short(global_pid: int) -> int:

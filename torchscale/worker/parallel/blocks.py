@@ -26,6 +26,8 @@ _KEPT = (
     "_scaled_dot_product_cudnn_attention",
 )
 """Operators whose results selective checkpointing keeps: the expensive ones."""
+_GRAPH_MODES = ("reduce-overhead", "max-autotune")
+"""Modes whose options contain ``triton.cudagraphs`` (torch._inductor.list_mode_options)."""
 
 
 def repeated_blocks(module: nn.Module) -> list[nn.Module]:
@@ -69,6 +71,11 @@ def compile_mode(cell: TrainingCell) -> CompileMode | None:
     if cell.compile is False:
         return None
     return "default" if cell.compile is True else cell.compile
+
+
+def captures_graphs(cell: TrainingCell, device: torch.device) -> bool:
+    """Whether the compiler's mode runs the model as CUDA graphs, whose outputs the next step overwrites."""
+    return device.type == "cuda" and compile_mode(cell) in _GRAPH_MODES
 
 
 def compile_blocks(blocks: Iterable[nn.Module], mode: CompileMode) -> None:

@@ -17,6 +17,7 @@ import yaml
 from tests.cli.program import torchscale
 from tests.factories import run
 from torchscale import __version__
+from torchscale.catalog.models import MODELS
 from torchscale.catalog.presets import HARDWARE_PRESETS
 from torchscale.config.load import load_experiment
 from torchscale.store.run_folder import RunFolder
@@ -138,6 +139,7 @@ def test_nothing_that_can_run_is_the_machines_fault(tmp_path: Path) -> None:
         (("report",), "no run is named, and there is none in ./results"),
         (("report", "--source", "none"), "none is not a directory"),
         (("report", "--source", "."), "is not a results directory"),
+        (("report", "config.yaml"), "torchscale compare config.yaml OTHER"),
         (("init", "--hardware", "8xh10"), "did you mean '8xh100'?"),
         (("init", "none/config.yaml"), "none is not a directory"),
         (("validate", "--timeout", "soon"), "'soon' is not a duration"),
@@ -179,15 +181,46 @@ def test_config_show_and_schema(tmp_path: Path) -> None:
     assert json.loads(torchscale(tmp_path, "config", "schema").stdout)["title"] == "Experiment"
 
 
+def test_ready_made_experiments_are_listed_and_written(tmp_path: Path) -> None:
+    ready = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+    listed = torchscale(tmp_path, "init", "--list").stdout.splitlines()
+    assert [line.split(maxsplit=1)[0] for line in listed] == [path.stem for path in ready]
+    assert all(line.split(maxsplit=1)[1].endswith((".", "?")) for line in listed), "whole sentences"
+    done = torchscale(tmp_path, "init", "--example", "hybrid")
+    assert (done.returncode, "torchscale benchmark hybrid.yaml --dry-run" in done.stderr) == (0, True)
+    assert (tmp_path / "hybrid.yaml").read_text() == ready[[path.stem for path in ready].index("hybrid")].read_text()
+    assert torchscale(tmp_path, "init", "--example", "hybrid").returncode == 2, "it exists"
+    assert torchscale(tmp_path, "init", "mine.json", "--example", "llm_fsdp").returncode == 0
+    assert [model.name for model in load_experiment(tmp_path / "mine.json").models] == ["llama-1b", "llama-8b"]
+    for arguments, message in (
+        (("--example", "hybird"), "did you mean 'hybrid'?"),
+        (("--example", "../hybrid"), "no such experiment"),
+        (("--example", "hybrid", "--hardware", "8xh100"), "contradict each other"),
+    ):
+        refused = torchscale(tmp_path, "init", *arguments)
+        assert (refused.returncode, message in refused.stderr) == (2, True), arguments
+
+
 def test_list(tmp_path: Path) -> None:
     everything = json.loads(torchscale(tmp_path, "list", "--json").stdout)
     kinds = {"models", "strategies", "precisions", "optimizers", "presets", "hardware", "devices", "links"}
     assert set(everything) == kinds
-    assert {"name": "nvlink4", "per direction": "450 GB/s"}.items() <= everything["links"][2].items()
+    assert {"name": "nvlink4", "per direction": 450e9}.items() <= everything["links"][2].items()
+    models = {row["name"]: row for row in everything["models"]}
+    assert models["resnet50"]["parameters"] == MODELS["resnet50"].parameters
+    assert models["resnet50"]["forward"] == MODELS["resnet50"].forward_flops
+    assert models["timm:NAME"]["parameters"] is None
+    h100 = next(row for row in everything["devices"] if row["name"] == "H100 SXM")
+    assert h100["memory bandwidth"] == 3.35e12
+    assert h100["dense peaks"]["bf16"] == pytest.approx(989.4e12)
     narrow = torchscale(tmp_path, "list", "models", columns=80).stdout
     assert "25.6 M" in narrow
     assert "sequence_length=2048" in narrow.replace("\n", "").replace(" ", "")
     assert "…" not in narrow
+    shown = torchscale(tmp_path, "list", "devices", columns=200).stdout + torchscale(tmp_path, "list", "links").stdout
+    assert "3.35 TB/s" in shown
+    assert "bf16 989 TFLOP/s" in shown
+    assert "450 GB/s" in shown
 
 
 def test_reports_both_ways_in_every_format(tmp_path: Path, run_folder: Path) -> None:
@@ -201,6 +234,21 @@ def test_reports_both_ways_in_every_format(tmp_path: Path, run_folder: Path) -> 
             path.unlink()
     assert torchscale(tmp_path, "report").returncode == 0
     assert (run_folder / "report.html").exists()
+
+
+def test_one_cell_as_a_vertical_table(tmp_path: Path, run_folder: Path) -> None:
+    shown = torchscale(tmp_path, "report", str(run_folder), "--cell", "n2")
+    assert shown.returncode == 0, shown.stderr
+    rows = [line.strip().split(maxsplit=1) for line in shown.stdout.splitlines()]
+    assert rows[0][0] == "cell" and "-n2-" in rows[0][1]
+    assert ["state", "ok"] in rows
+    assert not (run_folder / "report.html").exists()
+    both = torchscale(tmp_path, "report", "generate", str(run_folder), "--cell", "tiny-resnet")
+    assert (both.returncode, "2 cells fit" in both.stderr, "-n1-" in both.stderr) == (2, True, True)
+    none = torchscale(tmp_path, "report", str(run_folder), "--cell", "bert")
+    assert (none.returncode, "no such cell" in none.stderr) == (2, True)
+    mixed = torchscale(tmp_path, "report", str(run_folder), "--cell", "n2", "-f", "pdf")
+    assert (mixed.returncode, "leave the other options out" in mixed.stderr) == (2, True)
 
 
 def test_a_report_to_standard_output_or_a_file(tmp_path: Path, run_folder: Path) -> None:

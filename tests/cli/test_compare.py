@@ -155,7 +155,7 @@ def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
         (("a", "a", "--match", "modle"), "--match modle: expected some of model, batch"),
         (("a", "a", "--reference", "b"), "--reference b: no such side; expected one of a (1), a (2)"),
         (("a", "a", "--fail-on", "undecided", "--allow-undecided"), "contradicts"),
-        (("1.5", "--cost", "2"), "no source is left beside the prices"),
+        (("1.5", "--cost", "2"), "only prices of --cost were given"),
         (("a", "a", "--format", "md", "--format", "html", "--output", "x"), "takes one --format"),
     ],
 )

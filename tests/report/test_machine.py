@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.factories import VERSIONS, experiment, experiment_file, launch_record, machine, rank_record
 from torchscale.analysis.summary.run import RunSummary, summarize
@@ -166,6 +167,29 @@ def test_the_link_is_a_line_in_the_chart_where_it_is_known(document: Document) -
     assert "the declared link" in render_html(known)
 
 
+def test_the_share_of_the_link_is_shown_where_its_rate_is_known(
+    summary: RunSummary, document: Document, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """16 KiB in 10 µs + 16 KiB ÷ 1 GB/s, on a link that is declared to carry 1.2 GB/s."""
+    known = machine_summary(hardware={"link_bytes_per_second": 1.2e9})
+    (sweep,) = known.collectives
+    assert sweep.figures is not None
+    peak = sweep.figures.curves[0].peak
+    share = 16384 / (1e-5 + 16384 / 1e9) / 1.2e9
+    assert 0.51 < share < 0.52
+    assert sweep.link_share(peak) == pytest.approx(share)
+    (row, barrier) = table(build_document(known), "Collectives")
+    assert (row[5], barrier[5]) == ("52 %", "–")
+    content = json.loads(summary_json(known))
+    points = next(cell for cell in content["machine"] if cell["cell"]["kind"] == "collectives")["figures"]["curves"]
+    assert points[0]["points"][-1]["link_share"] == pytest.approx(share)
+    assert points[1]["points"][0]["link_share"] is None, "a barrier carries nothing"
+    print_collectives(known.collectives, Console(width=140))
+    assert "highest 621 MB/s (52 % of the declared link)" in capsys.readouterr().out
+    assert len(table(document, "Collectives")[0]) == len(row) - 1, "without a known link there is no column"
+    assert summary.collectives[0].link_share(peak) is None
+
+
 @pytest.fixture(scope="module")
 def document(summary: RunSummary) -> Document:
     return build_document(summary)
@@ -241,8 +265,6 @@ def test_machines_get_everything(summary: RunSummary) -> None:
 
 
 def test_the_terminal_shows_them(summary: RunSummary, capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
     console = Console(width=140)
     print_results(summary, console)
     print_collectives(summary.collectives, console)

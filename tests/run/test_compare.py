@@ -76,9 +76,9 @@ def test_a_side_that_measured_less_fails_unless_that_is_allowed(less: list[Resul
     assert judged(result(FIRST), *less, fail_on=FailOn.NEVER) == Gate(ExitCode.OK)
 
 
-def test_a_cell_that_failed_is_a_regression_whatever_is_allowed() -> None:
-    crashed = result(SECOND, state=State.CRASHED)
-    line = failed(judged(result(FIRST), crashed, allow_missing=True, allow_undecided=True))
+@pytest.mark.parametrize("state", [state for state in State if state.has_failed])
+def test_a_cell_that_failed_is_a_regression_whatever_is_allowed(state: State) -> None:
+    line = failed(judged(result(FIRST), result(SECOND, state=state), allow_missing=True, allow_undecided=True))
     assert "1 cell worse or lost" in line
 
 

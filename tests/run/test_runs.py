@@ -11,6 +11,8 @@ import pytest
 from tests.cli.program import torchscale
 from tests.factories import failed_record, launch_record, run, trained
 from torchscale.errors import UsageError
+from torchscale.report.sections.headline import headline
+from torchscale.results.reader import read_summary
 from torchscale.run.runs import find_runs, list_runs, newest_run
 from torchscale.schema.state import State
 from torchscale.store.lock import locked_folder
@@ -53,11 +55,25 @@ def test_runs_are_listed_with_their_state_and_a_figure(results: Path) -> None:
         ("broken", "failed", 1, 2),
     ]
     assert entries[0].measured_at == "1970-01-01T00:50:00+00:00"
-    assert "2 devices: 160 samples/s, efficiency 100" in entries[0].headline
+    assert entries[0].headline.endswith("2 devices: 160 samples/s ±0.0 %, efficiency 100.0 %"), "one launch each"
     (results / "broken" / "experiment.json").write_text("{")
     assert list_runs(results)[0].state == "unreadable"
     with locked_folder(results / "begun"):
         assert {entry.id: entry.state for entry in list_runs(results)}["begun"] == "running"
+
+
+def test_an_efficiency_has_its_interval_as_in_the_report(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "repeated", run({}, benchmark={"repeats": 3}).experiment)
+    for entry in folder.experiment.plan:
+        cell = trained(entry)
+        for number, seconds in enumerate((1.0, 1.001, 0.999)):
+            folder.begin_launch(cell, number)
+            slower = seconds * (1.05 if cell.world_size > 1 else 1.0)
+            folder.finish_launch(cell, launch_record(cell, number, [slower] * 10))
+    (entry_of_run,) = list_runs(tmp_path)
+    efficiency = entry_of_run.headline.partition("efficiency ")[2]
+    assert efficiency == "95.2 ± 0.2 %"
+    assert f"at {efficiency}." in headline(read_summary(folder.path)).text
 
 
 def test_a_rank_that_left_early_is_a_failure_and_not_left_to_run(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def benchmark(
     ] = True,
     rerun: Annotated[
         Rerun | None,
-        typer.Option("--rerun", help="Measure again what failed, or all; earlier launches are set aside, not deleted."),
+        typer.Option("--rerun", help="Measure again what failed, or all; earlier launches move to quarantine/."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan or the results as JSON.")] = False,
 ) -> None:
@@ -156,6 +156,6 @@ def _show_results(outcome: BenchmarkOutcome, same_command: str, *, as_json: bool
         print_failures(failed, outcome.cells_to_run, outcome.directory, result_console())
     TERMINAL.results(outcome.directory)
     if outcome.interrupted:
-        TERMINAL.note(f"Interrupted. The same command goes on: {same_command}")
+        TERMINAL.note(f"Interrupted. The same command continues: {same_command}")
     elif failed:
         TERMINAL.note(f"To measure what failed again: {same_command} --rerun failed")

@@ -140,7 +140,7 @@ def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[st
         prices.append(price)
     if not paths:
         raise UsageError(
-            "no source is left beside the prices of --cost", hint="torchscale compare before after --cost 3.00"
+            "only prices of --cost were given, and no source", hint="torchscale compare before after --cost 3.00"
         )
     return paths, prices
 

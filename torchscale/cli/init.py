@@ -1,4 +1,4 @@
-"""``torchscale init``: a commented config to start from."""
+"""``torchscale init``: a config to start from."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.output import TERMINAL
+from torchscale.cli.output import TERMINAL, result_console
 from torchscale.errors import UsageError
 
 
 def init(
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="Where to write it. Default: benchmark_config.yaml", show_default=False),
+        typer.Argument(
+            metavar="FILE", help="Where to write it. Default: benchmark_config.yaml, or NAME.yaml.", show_default=False
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The same as the argument.")
@@ -27,20 +29,40 @@ def init(
             help="For a known machine (torchscale list hardware). Default: fitted to this one.",
         ),
     ] = None,
+    example: Annotated[
+        str | None,
+        typer.Option("--example", metavar="NAME", help="Write a ready-made experiment of --list instead."),
+    ] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="List the ready-made experiments.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write a commented config to start from, fitted to this machine or to a known kind.
+    """Write a commented config to start from, fitted to this machine or to a known kind, or a ready-made experiment.
 
     [bold]Examples[/bold]
 
     [cyan]torchscale init[/cyan]
 
     [cyan]torchscale init h100.yaml --hardware 8xh100[/cyan]
-    """
-    from torchscale.run.init import write_config  # noqa: PLC0415 - `--help` does not need it
 
+    [cyan]torchscale init --example strong_scaling[/cyan]
+    """
+    from torchscale.run.init import list_examples, write_config, write_example  # noqa: PLC0415 - not for `--help`
+
+    if list_all:
+        for name, description in list_examples():
+            result_console().print(f"{name:<20}{description}", markup=False, soft_wrap=True)
+        return
     if path is not None and output is not None:
         raise UsageError(f"two files: {path} and {output}", hint="name one")
+    if example is not None:
+        if hardware is not None:
+            raise UsageError(
+                "--example and --hardware contradict each other", hint="an experiment is the same for every machine"
+            )
+        file = path or output or Path(f"{Path(example).name}.yaml")
+        write_example(file, example, force=force)
+        TERMINAL.note(f"Wrote {file}. Next: torchscale benchmark {file} --dry-run")
+        return
     file = path or output or Path("benchmark_config.yaml")
     written = write_config(file, hardware=hardware, force=force)
     there = "" if hardware is None else f" --hardware {hardware}"

@@ -42,7 +42,7 @@ CountOption = Annotated[
     typer.Option("--gpus", "-n", metavar="N,…", help="Devices, or ranks on CPU. Default: all.", show_default=False),
 ]
 DeviceOption = Annotated[
-    str | None, typer.Option("--device", metavar="NAME", help="cuda, cpu, or auto: CUDA where torch sees it.")
+    str | None, typer.Option("--device", metavar="NAME", help="cuda, cpu, or auto: CUDA if torch can use it.")
 ]
 OutputOption = Annotated[
     Path | None,
@@ -50,7 +50,7 @@ OutputOption = Annotated[
         "--output-dir",
         "-o",
         metavar="DIR",
-        help="Run folder, new or to be joined. Default: one of its own in ./results",
+        help="Run folder, new or existing. Default: a new one in ./results",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]

@@ -87,7 +87,7 @@ def profile(
         str, typer.Option("--delay", metavar="TIME", help="Own program under nsys: start recording after this.")
     ] = "30s",
     keep_running: Annotated[
-        bool, typer.Option("--keep-running", help="Own program: let it go on after the recording.")
+        bool, typer.Option("--keep-running", help="Own program: let it run on after the recording.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -51,6 +51,14 @@ SummaryOption = Annotated[
     bool,
     typer.Option("--summary", help="Short Markdown of at most 60 lines, for pull requests and job summaries."),
 ]
+CellOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cell",
+        metavar="ID",
+        help="Print one cell as a vertical table: its id, or a part of it that only one has.",
+    ),
+]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open what was written in the browser.")]
 
 
@@ -63,6 +71,7 @@ def report(
     output: OutputOption = None,
     cost: CostOption = None,
     summary: SummaryOption = False,
+    cell: CellOption = None,
     open_after: OpenOption = False,
 ) -> None:
     """Show a run: HTML for people, PDF for paper, Markdown for pull requests, CSV and JSON for machines.
@@ -78,10 +87,12 @@ def report(
     [cyan]torchscale report results/demo --cost 2.50 --open[/cyan]
 
     [cyan]torchscale report results/demo --summary --output - >> $GITHUB_STEP_SUMMARY[/cyan]
+
+    [cyan]torchscale report results/demo --cell n2[/cyan]
     """
     if context.invoked_subcommand is None:
         directory = _source([*map(Path, words_of(context))], source, latest=latest)
-        _write_reports(directory, formats, output, cost, summary=summary, open_after=open_after)
+        _write_reports(directory, formats, output, cost, summary=summary, cell=cell, open_after=open_after)
 
 
 @app.command("generate")
@@ -93,11 +104,12 @@ def generate(
     output: OutputOption = None,
     cost: CostOption = None,
     summary: SummaryOption = False,
+    cell: CellOption = None,
     open_after: OpenOption = False,
 ) -> None:
     """The same as [bold]torchscale report[/bold] without a subcommand."""
     directory = _source([run_folder] if run_folder is not None else [], source, latest=latest)
-    _write_reports(directory, formats, output, cost, summary=summary, open_after=open_after)
+    _write_reports(directory, formats, output, cost, summary=summary, cell=cell, open_after=open_after)
 
 
 @app.command("serve")
@@ -182,11 +194,17 @@ def _write_reports(
     price: float | None,
     *,
     summary: bool,
+    cell: str | None,
     open_after: bool,
 ) -> None:
     from torchscale.run.report import read_report  # noqa: PLC0415 - `--help` does not need it
 
     _check_price(price)
+    if cell is not None:
+        if formats or output is not None or price is not None or summary or open_after:
+            raise UsageError(f"--cell {cell} prints a table on the terminal", hint="leave the other options out")
+        read_report(source, observer=TERMINAL).print_cell(cell, result_console())
+        return
     default = ReportFormat.MARKDOWN if summary else ReportFormat.HTML
     chosen = chosen_formats(members("--format", formats, ReportFormat), default, output)
     if summary and chosen != [ReportFormat.MARKDOWN]:

@@ -11,13 +11,18 @@ from torchscale.catalog.presets import HARDWARE_PRESETS
 from torchscale.config.choices import CatalogKind, OptimizerName, Precision
 from torchscale.config.sections import PRESETS
 from torchscale.config.strategy import STRATEGIES
-from torchscale.util.units import format_byte_rate, format_flops
 
-Rows = list[dict[str, str]]
+Value = str | int | float | dict[str, float] | None
+"""``None`` where it is not known before a model is built."""
+Rows = list[dict[str, Value]]
 
 
 def catalog_rows(kind: CatalogKind) -> Rows:
-    """One row per name; every row has the same columns, ``name`` first."""
+    """One row per name; every row has the same columns, ``name`` first.
+
+    Numbers have no prefixes: ``parameters`` is a count, ``forward`` FLOPs of one sample, ``memory bandwidth`` and
+    ``per direction`` bytes per second, ``dense peaks`` FLOP/s by dtype.
+    """
     if kind is CatalogKind.MODELS:
         return _models()
     if kind is CatalogKind.PRESETS:
@@ -40,8 +45,8 @@ def _devices() -> Rows:
     return [
         {
             "name": facts.title,
-            "memory bandwidth": format_byte_rate(facts.memory_bytes_per_second),
-            "dense peaks": ", ".join(f"{name} {format_flops(rate)}" for name, rate in facts.peak_flops.items()),
+            "memory bandwidth": facts.memory_bytes_per_second,
+            "dense peaks": dict(facts.peak_flops),
             "source": facts.source,
         }
         for facts in DEVICES
@@ -50,8 +55,7 @@ def _devices() -> Rows:
 
 def _links() -> Rows:
     return [
-        {"name": link.name, "meaning": link.title, "per direction": format_byte_rate(link.bytes_per_second)}
-        for link in LINKS.values()
+        {"name": link.name, "meaning": link.title, "per direction": link.bytes_per_second} for link in LINKS.values()
     ]
 
 
@@ -77,12 +81,12 @@ _OPTIMIZERS = {"sgd": "SGD with momentum 0.9", "adam": "Adam", "adamw": "AdamW"}
 
 
 def _models() -> Rows:
-    rows = [
+    rows: Rows = [
         {
             "name": facts.name,
             "meaning": facts.title,
-            "parameters": _millions(facts.parameters),
-            "forward": _giga(facts.forward_flops),
+            "parameters": facts.parameters,
+            "forward": facts.forward_flops,
             "splits": " ".join(sorted(facts.splits)),
             "options": " ".join(f"{key}={value}" for key, value in facts.options.items()),
         }
@@ -94,16 +98,8 @@ def _models() -> Rows:
         ("hf:PATH/config.json", "a local Hugging Face configuration"),
         ("my_pkg.my_module:build", "your own model (torchscale docs models)"),
     )
-    blank = {"parameters": "", "forward": "", "splits": ""}
+    blank: dict[str, Value] = {"parameters": None, "forward": None, "splits": ""}
     return [*rows, *({"name": name, "meaning": meaning, **blank, "options": meaning} for name, meaning in others)]
-
-
-def _millions(parameters: int | None) -> str:
-    return "" if parameters is None else f"{parameters / 1e6:,.1f} M"
-
-
-def _giga(flops: int | None) -> str:
-    return "" if flops is None else f"{flops / 1e9:,.1f} GFLOP" if flops >= 1e8 else f"{flops / 1e6:,.1f} MFLOP"
 
 
 def _strategies() -> Rows:

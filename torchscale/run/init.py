@@ -1,7 +1,8 @@
-"""A commented config to start from, fitted to this machine or to a known kind."""
+"""A config to start from: fitted to this machine or to a known kind, or one of the ready-made experiments."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -24,7 +25,7 @@ experiment_name: {experiment_name}   # results go to results/{experiment_name}
 # Models by name (`torchscale list models`), or your own by import path: my_pkg.my_module:build
 models: [{models}]
 batch_sizes: [{batch_sizes}]         # samples per device and step
-gpu_counts: [{gpu_counts}]           # counts this machine cannot run are skipped, and said; auto takes 1, 2, 4, …
+gpu_counts: [{gpu_counts}]           # counts this machine cannot run are skipped with the reason; auto takes 1, 2, 4, …
 device: {device}
 scaling: weak                        # weak: batch per device fixed; strong: global batch fixed
 
@@ -34,7 +35,7 @@ training:
 
 benchmark:
   preset: {preset}                   # standard, or quick: shorter and less exact
-  repeats: 1                         # launches per cell; 3 tell how much launches differ, and comparisons need them
+  repeats: 1                         # launches per cell; 3 show how much launches differ; comparisons need them
 
 profiling:
   enabled: false                     # true: profile the cells in whose measurement a bottleneck was found
@@ -46,6 +47,8 @@ launch:
 
 _BF16 = (8, 0)
 """Compute capability from which GPUs have bf16."""
+_EXAMPLES = Path(__file__).parent.parent / "_configs"
+"""In a checkout a link to ``configs``; in a wheel its files."""
 
 
 def write_config(path: Path, *, hardware: str | None = None, force: bool = False) -> HardwarePreset:
@@ -61,12 +64,47 @@ def write_config(path: Path, *, hardware: str | None = None, force: bool = False
         OutputError: it cannot be written.
     """
     preset = _preset(hardware)
+    _write(path, config_text(preset), force=force)
+    return preset
+
+
+def list_examples() -> list[tuple[str, str]]:
+    """Name and description of every ready-made experiment, by name."""
+    return [(file.stem, _description(file.read_text(encoding="utf-8"))) for file in sorted(_EXAMPLES.glob("*.yaml"))]
+
+
+def write_example(path: Path, name: str, *, force: bool = False) -> None:
+    """Write a ready-made experiment.
+
+    Args:
+        path: Where to write it.
+        name: Of :func:`list_examples`.
+        force: Whether an existing file is replaced.
+
+    Raises:
+        UsageError: there is no such experiment, the file exists, or its directory does not.
+        OutputError: it cannot be written.
+    """
+    names = [known for known, _ in list_examples()]
+    if name not in names:
+        raise UsageError(
+            f"--example {name}: no such experiment{did_you_mean(name, names)}", hint=f"known: {', '.join(names)}"
+        )
+    _write(path, (_EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"), force=force)
+
+
+def _description(text: str) -> str:
+    """The comment that a config begins with, in one line."""
+    comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return " ".join(line.lstrip("# ") for line in comment)
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
     if path.exists() and not force:
         raise UsageError(f"{path} exists", hint="choose another name, or replace it with --force")
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent} is not a directory", hint="create it first")
-    atomic_write_text(path, _as_json(config_text(preset)) if path.suffix.lower() == ".json" else config_text(preset))
-    return preset
+    atomic_write_text(path, _as_json(text) if path.suffix.lower() == ".json" else text)
 
 
 def config_text(preset: HardwarePreset) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
@@ -16,6 +18,7 @@ from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.profile import profile_document
 from torchscale.report.sections.selection import detailed_cells
 from torchscale.report.sections.verdict import verdict
+from torchscale.report.terminal.cell import print_cell
 from torchscale.report.terminal.failures import print_failures
 from torchscale.report.terminal.profile import print_analysis
 from torchscale.report.terminal.run import print_results
@@ -32,6 +35,9 @@ from torchscale.util.gc import gc_paused
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_MAX_NAMED = 6
+"""Ids in an error: more than that no one reads."""
 
 
 class Report(Protocol):
@@ -53,6 +59,15 @@ class Report(Protocol):
 
     def print_to(self, console: Console) -> None:
         """Print it as text and tables: the format ``terminal``."""
+        ...
+
+    def print_cell(self, text: str, console: Console) -> None:
+        """Print the cell with this id, or the only one whose id contains ``text`` (``*`` is any text), as a vertical
+        table.
+
+        Raises:
+            UsageError: no cell fits, several do, or this has no cells.
+        """
         ...
 
 
@@ -87,6 +102,10 @@ class RunReport:
         to_run = sum(cell.state is not State.SKIPPED for cell in self.summary.everything)
         print_failures(failed_launches(self.directory, self.summary), to_run, self.directory, console)
 
+    def print_cell(self, text: str, console: Console) -> None:
+        """One cell as a vertical table."""
+        print_cell(self.summary, _find_cell(self.summary, text), console)
+
 
 @dataclass(frozen=True)
 class RecordingReport:
@@ -113,6 +132,26 @@ class RecordingReport:
         """The figures of the analysis."""
         print_analysis(self.analysis, console)
 
+    def print_cell(self, text: str, console: Console) -> None:
+        """A recording has no cells.
+
+        Raises:
+            UsageError: always.
+        """
+        del console
+        raise UsageError(f"--cell {text}: {self.directory} holds a recording, which has no cells")
+
+
+def _find_cell(summary: RunSummary, text: str) -> AnySummary:
+    cells = {cell.cell.id: cell for cell in summary.everything}
+    fitting = [text] if text in cells else [name for name in cells if fnmatchcase(name, f"*{text}*")]
+    if len(fitting) == 1:
+        return cells[fitting[0]]
+    names = fitting or list(cells)
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    what = f"{len(fitting)} cells fit" if fitting else "no such cell"
+    raise UsageError(f"--cell {text}: {what}", hint=f"cells: {', '.join(names[:_MAX_NAMED])}{more}")
+
 
 @gc_paused()
 def read_report(source: Path | None = None, *, price: float | None = None, observer: Observer = SILENT) -> Report:
@@ -124,10 +163,15 @@ def read_report(source: Path | None = None, *, price: float | None = None, obser
         observer: Shows that reading takes a while.
 
     Raises:
-        UsageError: no directory is named, and ``./results`` holds no run.
+        UsageError: no directory is named, and ``./results`` holds no run; or a file is named.
         StoreError: the directory is neither, or cannot be read.
     """
     directory = source if source is not None else newest_run(observer=observer)
+    if directory.is_file():
+        raise UsageError(
+            f"{directory} is a file; a report is made from a run folder",
+            hint=f"baselines and records are read by: torchscale compare {directory} OTHER",
+        )
     with observer.status("Reading the run"):
         analysis = load_profile(directory)
         if analysis is not None:

@@ -102,7 +102,8 @@ class Results:
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row for each operation, dtype and size of every collectives cell: mean and p95 in seconds, algorithm and
-        bus bandwidth in bytes per second, wrong elements."""
+        bus bandwidth in bytes per second, wrong elements, and the share of the link's rated bandwidth where that is
+        known."""
         rows: list[dict[str, object]] = [
             {
                 "run": name,
@@ -117,6 +118,7 @@ class Results:
                 "algbw": point.algbw,
                 "busbw": point.busbw,
                 "wrong_elements": point.wrong_elements,
+                "link_share": cell.link_share(point),
             }
             for name, run in self.runs.items()
             for cell in run.collectives

@@ -13,6 +13,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.errors import TorchscaleError, UsageError
 from torchscale.report.kinds import report_kind
+from torchscale.report.text.figures import format_efficiency, samples_text
 from torchscale.report.text.labels import cell_label, plural
 from torchscale.report.text.profile import stall_line
 from torchscale.results.reader import read_summary
@@ -20,7 +21,6 @@ from torchscale.run.context import RESULTS
 from torchscale.run.observer import SILENT, Observer
 from torchscale.schema.state import State
 from torchscale.store.lock import is_locked
-from torchscale.util.units import format_percent, format_rate
 
 _TO_RUN = (State.WAITING, State.PARTIAL, State.INTERRUPTED)
 """States of cells that the same command would go on with."""
@@ -40,7 +40,7 @@ class RunEntry:
             ``recording`` (of ``torchscale profile``) or ``unreadable``.
         done: Cells with figures.
         planned: Cells that this machine can run.
-        headline: One figure: of the cell with most devices. For an unreadable folder, why.
+        headline: The figures of the cell with most devices, with their intervals. For an unreadable folder, why.
     """
 
     id: str
@@ -145,9 +145,9 @@ def _headline(summary: RunSummary) -> str:
 
 def _training_headline(summary: TrainingSummary) -> str:
     figures, efficiency = summary.figures, summary.efficiency
-    rate = "" if figures is None else f"{format_rate(figures.samples_per_second)} samples/s"
+    rate = "" if figures is None else samples_text(figures)
     scaled = efficiency is not None and efficiency.baseline_world_size != summary.cell.world_size
-    share = f", efficiency {format_percent(efficiency.value)}" if scaled and efficiency is not None else ""
+    share = f", efficiency {format_efficiency(efficiency)}" if scaled and efficiency is not None else ""
     return f"{cell_label(summary.cell)}: {rate}{share}"
 
 

@@ -34,17 +34,21 @@ def against(*others: ResultCell, reference: Sequence[ResultCell] = (result(FIRST
         (result(SECOND, state=State.WAITING), True),
         (result(SECOND, state=State.SKIPPED), True),
         (result(SECOND, state=State.INTERRUPTED), True),
-        (result(SECOND, state=State.INCOMPLETE), True),
         (None, True),
-        (result(SECOND, state=State.CRASHED), False),
     ],
 )
 def test_what_the_other_side_measured_less_of(after: ResultCell | None, missing: bool) -> None:
-    """A cell that failed is not missing: it is lost, which is a regression."""
     pair = against(result(FIRST), *([] if after is None else [after]))
     assert [cell.cell.cell.id for cell in pair.missing(())] == ([SECOND.id] if missing else [])
-    lost = after is not None and after.state is State.CRASHED
-    assert pair.regressions(()) == ([SECOND.id] if lost else [])
+    assert pair.regressions(()) == []
+
+
+@pytest.mark.parametrize("state", [state for state in State if state.has_failed])
+def test_a_cell_that_failed_on_the_other_side_is_lost_and_not_missing(state: State) -> None:
+    """A rank that exited early (``incomplete``) is a failure too: it is not what ``--allow-missing`` accepts."""
+    pair = against(result(FIRST), result(SECOND, state=state))
+    assert pair.missing(()) == []
+    assert pair.regressions(()) == [SECOND.id]
 
 
 def test_more_cells_on_the_other_side_and_what_the_reference_lacks_are_not_missing() -> None:

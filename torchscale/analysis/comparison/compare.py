@@ -37,7 +37,6 @@ LEVEL = 0.05
 THRESHOLD = 0.02
 """A change up to this share counts as none: launches of one configuration differ by 2 to 3 % on a shared machine, and
 smaller changes rarely matter (docs/method.md; ``--threshold`` sets it)."""
-_FAILED = (State.OOM, State.TIMEOUT, State.CRASHED, State.KILLED, State.INVALID)
 _UNAFFECTED = (Metric.MEMORY,)
 """Other processes and low clocks change times, not the bytes that a cell needs."""
 
@@ -100,11 +99,11 @@ def compare(
 def _outcome(before: ResultCell | None, after: ResultCell | None) -> Outcome:
     if before is None or after is None:
         return Outcome.UNMATCHED
-    if before.state in _FAILED and after.state is State.OK:
+    if before.state.has_failed and after.state is State.OK:
         return Outcome.GAINED
     if not before.launches or not before.state.has_figures:
         return Outcome.UNMEASURED
-    if after.state in _FAILED:
+    if after.state.has_failed:
         return Outcome.LOST
     return Outcome.COMPARED if after.launches and after.state.has_figures else Outcome.UNMEASURED
 

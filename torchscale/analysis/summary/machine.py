@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchscale.analysis.machine.collectives import CollectiveFigures
+from torchscale.analysis.machine.collectives import CollectiveFigures, CollectivePoint
 from torchscale.analysis.machine.hardware import HardwareFigures
-from torchscale.analysis.machine.link_verdict import LinkVerdict
+from torchscale.analysis.machine.link_verdict import Ceiling, LinkVerdict
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, NcclLog
 from torchscale.schema.cells.hardware import HardwareCell
@@ -28,6 +28,16 @@ class CollectivesSummary:
     log: NcclLog | None = None
     place: CollectivesRank | None = None
     facts: CellFacts = NO_FACTS
+
+    @property
+    def ceiling(self) -> Ceiling | None:
+        """What the link allows; ``None`` where that is not known."""
+        return None if self.verdict is None else self.verdict.ceiling
+
+    def link_share(self, point: CollectivePoint) -> float | None:
+        """Bus bandwidth over the link's rated bandwidth in one direction; ``None`` where the link is not known, and of
+        a barrier, which carries nothing."""
+        return None if self.ceiling is None or not point.busbw else point.busbw / self.ceiling.bytes_per_second
 
 
 @dataclass(frozen=True)

@@ -104,22 +104,22 @@ def collectives_export(summary: CollectivesSummary) -> CollectivesExport:
         state=summary.state,
         reason=summary.reason,
         launches=summary.launches,
-        figures=None if summary.figures is None else _collective_figures(summary.figures),
+        figures=None if summary.figures is None else _collective_figures(summary, summary.figures),
         verdict=None if summary.verdict is None else _verdict(summary.verdict),
         transports=() if summary.log is None else summary.log.transports,
     )
 
 
-def _collective_figures(figures: CollectiveFigures) -> CollectiveFiguresExport:
+def _collective_figures(summary: CollectivesSummary, figures: CollectiveFigures) -> CollectiveFiguresExport:
     return CollectiveFiguresExport(
         backend=figures.backend,
-        curves=tuple(map(_curve, figures.curves)),
+        curves=tuple(_curve(summary, curve) for curve in figures.curves),
         pairs=figures.pairs,
         unsupported=figures.unsupported,
     )
 
 
-def _curve(curve: Curve) -> CurveExport:
+def _curve(summary: CollectivesSummary, curve: Curve) -> CurveExport:
     fit = curve.fit
     return CurveExport(
         operation=curve.operation,
@@ -137,6 +137,7 @@ def _curve(curve: Curve) -> CurveExport:
                 p99=point.p99,
                 rank_spread=point.rank_spread,
                 wrong_elements=point.wrong_elements,
+                link_share=summary.link_share(point),
             )
             for point in curve.points
         ),

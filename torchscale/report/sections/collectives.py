@@ -22,6 +22,7 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    optional_value,
     shortened,
 )
 from torchscale.report.text.labels import chart_name
@@ -80,7 +81,7 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
         byte_sizes=True,
     )
     blocks: list[Block] = [ChartGrid((chart,))] if lines else []
-    blocks.append(_table(figures, title))
+    blocks.append(_table(sweep, figures, title))
     rates, times = _sizes_tables(figures, title)
     blocks += [*rates, *([Details("Mean time of every size", tuple(times))] if times else [])]
     if figures.pairs:
@@ -100,7 +101,7 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
 
 def _ceiling_line(sweep: CollectivesSummary, lines: Sequence[ChartSeries]) -> tuple[ChartSeries, ...]:
     """The link's bandwidth as a line over all sizes; empty where it is unknown."""
-    ceiling = None if sweep.verdict is None else sweep.verdict.ceiling
+    ceiling = sweep.ceiling
     sizes = [x for line in lines for x in line.x]
     if ceiling is None or not sizes:
         return ()
@@ -108,14 +109,15 @@ def _ceiling_line(sweep: CollectivesSummary, lines: Sequence[ChartSeries]) -> tu
     return (ChartSeries(shortened(ceiling.link), (min(sizes), max(sizes)), (level, level), reference=True),)
 
 
-def _table(figures: CollectiveFigures, title: str) -> Table:
-    """A row for each operation and dtype."""
+def _table(sweep: CollectivesSummary, figures: CollectiveFigures, title: str) -> Table:
+    """A row for each operation and dtype; the share of the link's bandwidth where that is known."""
     columns = (
         Column("operation"),
         Column("type"),
         Column("time of smallest", True),
         Column("its p95", True),
         Column("highest busbw", True),
+        *((Column("of the link", True),) if sweep.ceiling is not None else ()),
         Column("at size", True),
         Column("spread of ranks", True),
         Column("latency and bandwidth"),
@@ -133,6 +135,7 @@ def _table(figures: CollectiveFigures, title: str) -> Table:
                 TableValue(format_seconds(first.seconds), first.seconds),
                 TableValue(format_seconds(first.p95), first.p95),
                 TableValue(format_byte_rate(peak.busbw), peak.busbw) if peak.payload_bytes else DASH,
+                *((_link_value(sweep, peak),) if sweep.ceiling is not None else ()),
                 TableValue(format_bytes(peak.payload_bytes), peak.payload_bytes) if peak.payload_bytes else DASH,
                 TableValue(format_percent(spread, 0), spread),
                 TableValue(format_fit(curve) or "–"),
@@ -140,6 +143,10 @@ def _table(figures: CollectiveFigures, title: str) -> Table:
             )
         )
     return Table(f"Collectives, {title}", columns, tuple(rows))
+
+
+def _link_value(sweep: CollectivesSummary, point: CollectivePoint) -> TableValue:
+    return optional_value(sweep.link_share(point), lambda share: format_percent(share, 0))
 
 
 def _sizes_tables(figures: CollectiveFigures, title: str) -> tuple[list[Table], list[Table]]:

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.scaling import Efficiency, Grade
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.document import Headline, Tone, shortened
 from torchscale.report.kinds import report_kind
-from torchscale.report.text.figures import THROUGHPUT, UNCERTAINTY
+from torchscale.report.text.figures import LOST_PARTS, format_efficiency, samples_text
 from torchscale.report.text.labels import batch_label, device_noun, listed, plural
 from torchscale.report.text.profile import stall_line
 from torchscale.schema.state import State
@@ -27,13 +26,6 @@ _WORTH_NAMING = 0.03
 _MOST = 0.5
 _NEARLY_ALL = 0.8
 """Shares of the loss from which one part "costs most of the rest", or "the rest"."""
-_LOSSES = (
-    ("slower compute", "compute"),
-    ("waiting for data", "data_wait"),
-    ("waiting for slower ranks", "straggler_wait"),
-    ("exposed communication", "exposed_communication"),
-    ("unexplained time", "unexplained"),
-)
 
 
 def headline(summary: RunSummary) -> Headline:
@@ -66,28 +58,13 @@ def common_grade(cells: Sequence[TrainingSummary]) -> Grade | None:
     return None if None in grades else next((word for word in reversed(GRADE_TONE) if word in grades), None)
 
 
-def format_efficiency(efficiency: Efficiency) -> str:
-    """``91.2 ± 2.1 %``; without the interval where there is none. Intervals are nearly symmetric where they are narrow
-    enough to be shown: the wider side is the one after ±."""
-    value = format_percent(efficiency.value)
-    if efficiency.interval is None or efficiency.is_vague:
-        return value
-    low, high = efficiency.interval
-    return f"{value.removesuffix(' %')} ± {format_percent(max(high - efficiency.value, efficiency.value - low))}"
-
-
 def loss_parts(cells: Sequence[TrainingSummary]) -> list[tuple[str, float]]:
     """What scaling adds to the step, as mean shares of it, the largest first; empty where it was not measured."""
     lost = [cell.decomposition for cell in cells if cell.decomposition is not None]
     if not lost or len(lost) < len(cells):
         return []
-    parts = [(name, statistics.fmean(_share(item, key) for item in lost)) for name, key in _LOSSES]
+    parts = [(part.phrase, statistics.fmean(part.share(item) for item in lost)) for part in LOST_PARTS]
     return sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])
-
-
-def _share(lost: Decomposition, key: str) -> float:
-    seconds: float = getattr(lost, key)
-    return seconds / lost.step
 
 
 def _scaling(summary: RunSummary, cells: Sequence[TrainingSummary]) -> Headline:
@@ -161,13 +138,10 @@ def _throughput(summary: RunSummary) -> str:
 def _rate_text(summary: RunSummary, cell: TrainingSummary, *, several: bool) -> str:
     figures = cell.figures
     assert figures is not None  # noqa: S101 - only measured cells come here; this tells the type checker
-    width = "" if figures.uncertainty is None else f" ±{UNCERTAINTY.text(figures.uncertainty)}"
     count = cell.cell.world_size
     where = f"{batch_label(cell.cell)}, {count} {device_noun(summary, count)}"
     verb = "" if several else " trains at"
-    return shortened(
-        f"{model_title(cell.cell.model)}{verb} {THROUGHPUT.text(figures.samples_per_second)} samples/s{width} ({where})"
-    )
+    return shortened(f"{model_title(cell.cell.model)}{verb} {samples_text(figures)} ({where})")
 
 
 def _rate(cell: TrainingSummary) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.decomposition import UNEXPLAINED_LIMIT, Decomposition
+from torchscale.analysis.training.decomposition import UNEXPLAINED_LIMIT
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
     Block,
@@ -21,7 +21,7 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.sections.selection import MAX_PANELS
-from torchscale.report.text.figures import STEP_MEAN
+from torchscale.report.text.figures import LOST_PARTS, STEP_MEAN
 from torchscale.report.text.labels import (
     batch_label,
     chart_name,
@@ -35,13 +35,6 @@ from torchscale.util.units import format_percent, format_seconds
 
 _DRAWN_SHARE = 0.001
 """A part below this share of the step would be thinner than a pixel in the chart; the table lists it."""
-_PARTS = (
-    ("+ compute", "compute"),
-    ("+ data wait", "data_wait"),
-    ("+ straggler wait", "straggler_wait"),
-    ("+ exposed communication", "exposed_communication"),
-    ("unexplained", "unexplained"),
-)
 
 
 def lost_time_section(summary: RunSummary) -> Section:
@@ -56,7 +49,7 @@ def lost_time_section(summary: RunSummary) -> Section:
         *identity_columns(summary),
         STEP_MEAN.column,
         Column("ideal", True),
-        *(Column(name, True) for name, _ in _PARTS),
+        *(part.column for part in LOST_PARTS),
     )
     text = (
         "The mean step at each device count: the ideal is the step at the smallest count; the other parts are the "
@@ -82,11 +75,11 @@ def lost_time_section(summary: RunSummary) -> Section:
 def _key(lines: Sequence[Sequence[TrainingSummary]]) -> str:
     """The largest part of any step that scaling adds."""
     parts = [
-        (getattr(lost, key) / lost.step, name)
+        (part.share(lost), part.heading)
         for line in lines
         for cell in line
         if (lost := cell.decomposition) is not None
-        for name, key in _PARTS
+        for part in LOST_PARTS
     ]
     share, name = max(parts)
     return f"{name.removeprefix('+ ')} adds up to {format_percent(share)} of the step" if share > 0 else "no part grew"
@@ -108,14 +101,15 @@ def _lost_chart(line: Sequence[TrainingSummary], summary: RunSummary) -> Stacked
     base_count = found[0][1].baseline_world_size
     base = next(item.figures.parts.step for item in line if item.figures is not None and item.figures.parts is not None)
     bars = (str(base_count), *(str(count) for count, _ in found))
-    gains = [sum(min(0.0, getattr(lost, key)) for _, key in _PARTS) for _, lost in found]
+    gains = [sum(min(0.0, part.seconds(lost)) for part in LOST_PARTS) for _, lost in found]
     ideal = (base * 1e3, *((lost.ideal + gain) * 1e3 for (_, lost), gain in zip(found, gains, strict=True)))
     # Parts below zero would hang under the axis beneath a full ideal step; taken off it, the bar ends at the step.
     shorter = any(-gain >= _DRAWN_SHARE * lost.step for (_, lost), gain in zip(found, gains, strict=True))
     parts = [Part(f"step at {base_count}" + ", less what is faster" * shorter, ideal)]
-    for style, (name, key) in enumerate(_PARTS):
-        if any(getattr(lost, key) >= _DRAWN_SHARE * lost.step for _, lost in found):
-            parts.append(Part(name, (0.0, *(max(0.0, getattr(lost, key)) * 1e3 for _, lost in found)), style))
+    for style, part in enumerate(LOST_PARTS):
+        if any(part.share(lost) >= _DRAWN_SHARE for _, lost in found):
+            values = (0.0, *(max(0.0, part.seconds(lost)) * 1e3 for _, lost in found))
+            parts.append(Part(part.heading, values, style))
     title = f"{panel_title(cell)}, {batch_label(cell)}"
     return StackedChart(
         name=chart_name("lost", title),
@@ -135,10 +129,5 @@ def _lost_row(cell: TrainingSummary) -> tuple[TableValue, ...]:
         *identity_values(cell.cell),
         STEP_MEAN.of(cell),
         TableValue(format_seconds(lost.ideal), lost.ideal),
-        *(_part_value(lost, key) for _, key in _PARTS),
+        *(part.of(lost) for part in LOST_PARTS),
     )
-
-
-def _part_value(lost: Decomposition, key: str) -> TableValue:
-    seconds: float = getattr(lost, key)
-    return TableValue(f"{format_seconds(seconds)} ({format_percent(seconds / lost.step)})", seconds)

@@ -39,7 +39,7 @@ def _print_sweep(summary: CollectivesSummary, console: Console) -> None:
         return
     console.print(f"\n[bold]Collectives[/bold] ({escape(words)}, {escape(figures.backend)})")
     for curve in figures.curves:
-        _print_curve(curve, console)
+        _print_curve(summary, curve, console)
     _print_pairs(figures, console)
     for what, said in figures.unsupported:
         console.print(f"not measured: {what}: {said}", markup=False, soft_wrap=True)
@@ -124,7 +124,7 @@ def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
             console.print(f"no prediction: {summary.ranks[0].not_predicted}", markup=False, soft_wrap=True)
 
 
-def _print_curve(curve: Curve, console: Console) -> None:
+def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) -> None:
     placed = "in place" if curve.points[0].in_place else "out of place"
     if curve.operation == "barrier":
         point = curve.points[0]
@@ -148,8 +148,11 @@ def _print_curve(curve: Curve, console: Console) -> None:
         )
     console.print(table)
     average = sum(point.busbw for point in curve.points) / len(curve.points)
-    fit = format_fit(curve)
-    console.print(f"average busbw {format_byte_rate(average)}" + (f"; time ≈ {fit}" if fit else ""), style="dim")
+    line = f"average busbw {format_byte_rate(average)}, highest {format_byte_rate(curve.peak.busbw)}"
+    share, fit = summary.link_share(curve.peak), format_fit(curve)
+    if share is not None and summary.ceiling is not None:
+        line += f" ({format_percent(share, 0)} of {summary.ceiling.link})"
+    console.print(line + (f"; time ≈ {fit}" if fit else ""), style="dim", markup=False, soft_wrap=True)
 
 
 def _gigabytes(per_second: float) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.scaling import Grade
+from torchscale.analysis.training.decomposition import Decomposition
+from torchscale.analysis.training.scaling import Efficiency, Grade
 from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.report.document import DASH, Column, TableValue, Tone, optional_value
 from torchscale.report.text.labels import format_half_width, on_cuda
@@ -135,6 +136,47 @@ DEFINED = (
 )
 """All of them, in the order of ``docs/method.md``."""
 
+
+@dataclass(frozen=True)
+class LostPart:
+    """A part of the time that a device count adds to the mean step.
+
+    Attributes:
+        heading: Of its column and of its layer in charts; ``+`` marks what is added to the ideal step.
+        phrase: What costs this time, as a sentence names it.
+        seconds: Of a step; negative where the larger count is faster.
+    """
+
+    heading: str
+    phrase: str
+    seconds: Callable[[Decomposition], float]
+
+    @property
+    def column(self) -> Column:
+        """A column of it."""
+        return Column(self.heading, numeric=True)
+
+    def share(self, lost: Decomposition) -> float:
+        """Of the measured step."""
+        return self.seconds(lost) / lost.step
+
+    def of(self, lost: Decomposition) -> TableValue:
+        """Seconds and share as a table shows them."""
+        seconds = self.seconds(lost)
+        return TableValue(f"{format_seconds(seconds)} ({format_percent(self.share(lost))})", seconds)
+
+
+LOST_PARTS = (
+    LostPart("+ compute", "slower compute", lambda lost: lost.compute),
+    LostPart("+ data wait", "waiting for data", lambda lost: lost.data_wait),
+    LostPart("+ straggler wait", "waiting for slower ranks", lambda lost: lost.straggler_wait),
+    LostPart("+ exposed communication", "exposed communication", lambda lost: lost.exposed_communication),
+    LostPart("unexplained", "unexplained time", lambda lost: lost.unexplained),
+)
+"""With the ideal step they add up to the mean step (``docs/diagnosis.md``, The loss decomposition)."""
+
+_VAGUE = " (± over 100 %)"
+"""After an efficiency whose interval is wider than its value."""
 _GRADE_TONE: dict[Grade, Tone] = {"excellent": Tone.GOOD, "good": Tone.GOOD, "low": Tone.CAUTION}
 _STATE_TONE = {
     State.OK: Tone.GOOD,
@@ -161,11 +203,23 @@ def efficiency_value(summary: TrainingSummary, *, interval: bool = True) -> Tabl
         return TableValue("baseline", efficiency.value, Tone.DIM)
     text = format_percent(efficiency.value) + "*" * bool(efficiency.flags)
     if interval and efficiency.is_vague:
-        text += " (± over 100 %)"
+        text += _VAGUE
     elif interval and efficiency.interval is not None:
         low, high = (format_percent(end) for end in efficiency.interval)
         text += f" ({low} to {high})"
     return TableValue(text, efficiency.value, Tone.PLAIN if efficiency.grade is None else _GRADE_TONE[efficiency.grade])
+
+
+def format_efficiency(efficiency: Efficiency) -> str:
+    """``91.2 ± 2.1 %``; without the interval where there is none. Intervals are nearly symmetric where they are narrow
+    enough to be shown: the wider side is the one after ±. A wider one reads ``(± over 100 %)``."""
+    value = format_percent(efficiency.value)
+    if efficiency.interval is None:
+        return value
+    if efficiency.is_vague:
+        return value + _VAGUE
+    low, high = efficiency.interval
+    return f"{value.removesuffix(' %')} ± {format_percent(max(high - efficiency.value, efficiency.value - low))}"
 
 
 def state_value(summary: TrainingSummary) -> TableValue:
@@ -182,6 +236,13 @@ def state_tone(state: State) -> Tone:
 def launches_label(summary: TrainingSummary) -> str:
     """``2 of 3 launches``."""
     return f"{summary.launches} of {summary.planned_launches} launches"
+
+
+def samples_text(figures: Figures) -> str:
+    """``1,450 samples/s ±0.6 %``."""
+    uncertainty = figures.uncertainty
+    width = "" if uncertainty is None else f" ±{UNCERTAINTY.text(uncertainty)}"
+    return f"{THROUGHPUT.text(figures.samples_per_second)} samples/s{width}"
 
 
 def throughput_text(figures: Figures) -> str:

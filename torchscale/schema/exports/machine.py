@@ -48,6 +48,8 @@ class CollectivePointExport(Export):
     """Slowest rank's mean over the fastest's, minus 1."""
     wrong_elements: int | None
     """Over all ranks; null where nothing was checked."""
+    link_share: float | None
+    """busbw over the rated bandwidth of the link in one direction; null where that is not known."""
 
 
 class LatencyFitExport(Export):

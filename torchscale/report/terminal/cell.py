@@ -1,0 +1,117 @@
+"""One cell as a vertical table: what was asked, how it ended, every figure."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from torchscale.analysis.kinds import AnySummary
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.config.strategy import strategy_label
+from torchscale.report.document import DASH, shortened
+from torchscale.report.kinds import report_kind
+from torchscale.report.text.figures import (
+    COMPILING,
+    LOST_PARTS,
+    PHASES,
+    QUANTILES,
+    STEP_MEAN,
+    THROUGHPUT,
+    THROUGHPUT_PER_DEVICE,
+    TOKENS,
+    UNCERTAINTY,
+    efficiency_value,
+    memory_quantity,
+    state_value,
+)
+from torchscale.report.text.labels import batch_label, device_names, device_noun
+from torchscale.report.text.profile import finding_text
+from torchscale.schema.cells.kinds import as_kind
+from torchscale.util.units import format_flops, format_percent, format_rate
+
+_Rows = list[tuple[str, str]]
+
+
+def print_cell(summary: RunSummary, cell: AnySummary, console: Console) -> None:
+    """A row for each figure that was measured; texts are those of the report."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column("figure", style="dim", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    for name, text in cell_rows(summary, cell):
+        table.add_row(name, escape(shortened(text)))
+    console.print(table)
+
+
+def cell_rows(summary: RunSummary, cell: AnySummary) -> _Rows:
+    """Names and texts; what was not measured is left out."""
+    training = as_kind(cell, TrainingSummary)
+    rows = _machine_rows(summary, cell) if training is None else _training_rows(summary, training)
+    return [(name, text) for name, text in rows if text and text != DASH.text]
+
+
+def _machine_rows(summary: RunSummary, cell: AnySummary) -> _Rows:
+    count = cell.cell.world_size
+    return [
+        ("cell", cell.cell.id),
+        ("measures", ", ".join([cell.cell.title, *cell.cell.settings])),
+        (device_noun(summary), str(count)),
+        ("hardware", device_names(summary)),
+        ("state", cell.state.value),
+        ("launches", str(cell.launches)),
+        ("result" if cell.state.has_figures else "reason", report_kind(cell.cell.kind).outcome(cell)),
+    ]
+
+
+def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
+    cell, diagnosis = training.cell, training.diagnosis
+    findings = () if diagnosis is None else diagnosis.findings
+    quantities = (
+        THROUGHPUT,
+        UNCERTAINTY,
+        THROUGHPUT_PER_DEVICE,
+        TOKENS,
+        STEP_MEAN,
+        *QUANTILES,
+        *PHASES,
+        COMPILING,
+        memory_quantity(summary),
+    )
+    return [
+        ("cell", cell.id),
+        ("model", cell.title),
+        ("strategy", strategy_label(cell.strategy)),
+        ("precision", cell.precision),
+        ("batch", f"{batch_label(cell)}, {cell.global_batch_size} in all"),
+        (device_noun(summary), str(cell.world_size)),
+        ("settings", ", ".join(cell.settings)),
+        ("hardware", device_names(summary)),
+        ("state", state_value(training).text),
+        ("launches", str(training.launches)),
+        ("reason", training.reason),
+        ("warnings", ", ".join(flag.value for flag in training.flags)),
+        *((quantity.heading, quantity.of(training).text) for quantity in quantities),
+        ("efficiency", efficiency_value(training).text),
+        *_compute_rows(training),
+        *_lost_rows(training),
+        *(("finding", finding_text(finding, training.flags)) for finding in findings),
+    ]
+
+
+def _compute_rows(training: TrainingSummary) -> _Rows:
+    figures, compute = training.figures, training.compute
+    rows = []
+    if compute is not None:
+        rows.append(("FLOP/s per device", format_flops(compute.flops_per_second)))
+        rows += [] if compute.mfu is None else [("MFU", format_percent(compute.mfu))]
+        rows.append(("bound by", compute.bound or ""))
+    if figures is not None and figures.joules_per_step is not None:
+        rows.append(("joules/step", format_rate(figures.joules_per_step)))
+    return rows
+
+
+def _lost_rows(training: TrainingSummary) -> _Rows:
+    """The parts that this device count adds to the ideal step."""
+    lost = training.decomposition
+    return [] if lost is None else [(part.heading, part.of(lost).text) for part in LOST_PARTS]

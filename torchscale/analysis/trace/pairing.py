@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.schema.profiles.span import RankTrace, Trace
+from torchscale.schema.profiles.span import SEND_RECV, RankTrace, Trace
 
-_ROOTED = {"broadcast", "reduce", "send_recv", "gather", "scatter"}
+_Key = tuple[str, str, int, int]
+"""(group, operation, size, number); the group of sends and receives ends in :data:`_BETWEEN`, and in their two ranks
+where these are known."""
+_BETWEEN = " between "
+_ROOTED = {"broadcast", "reduce", SEND_RECV, "gather", "scatter"}
 """Collectives that do not end at the same moment on every rank, so that their ends do not show a clock's offset."""
-_SAME_HOST_SPREAD_NS = 100_000
+SAME_HOST_SPREAD_NS = 100_000
 _BETWEEN_HOSTS_SPREAD_NS = 5_000_000
 """Ranks' ends of a symmetric collective may lie this far apart (docs/diagnosis.md): what is left of the clocks between
 hosts after the offset is removed is that of NTP, some milliseconds; one host has one clock."""
@@ -76,21 +81,36 @@ class Pairing:
     problems: tuple[str, ...]
 
 
-def pair(trace: Trace) -> Pairing:
-    """Pair by communicator and sequence number where the recording has them, else by operation, size and order."""
+def pair(trace: Trace, stages: Sequence[Sequence[int]] | None = None) -> Pairing:
+    """Pair by communicator and sequence number where the recording has them, else by operation, size and order.
+
+    Sends and receives concern two ranks and not a group, so that their numbers differ between the ranks of a group:
+    they are paired between two ranks that are known, or the only ones. Without partners they are paired over all
+    ranks of the group if all called equally often and no stages of a pipeline are known.
+
+    Args:
+        trace: All ranks.
+        stages: Columns of the ranks of each stage of a pipeline: they are the groups of collectives that name none.
+    """
     ranks = trace.ranks
     keys = [_keys(rank) for rank in ranks]
     problems: list[str] = []
-    members: dict[str, list[int]] = defaultdict(list)
-    for column, rank in enumerate(ranks):
-        for group in rank.collectives.groups:
-            members[group].append(column)
-    rows: list[tuple[tuple[str, str, int, int], list[int]]] = []
-    for group, columns in members.items():
+    by_group: dict[str, dict[int, set[_Key]]] = defaultdict(lambda: defaultdict(set))
+    for column, of_rank in enumerate(keys):
+        for key in of_rank:
+            by_group[key[0]][column].add(key)
+    rows: list[tuple[_Key, list[int]]] = []
+    for group, columns in _groups(by_group, stages):
         if len(columns) < 2:
             continue
-        mine = [{key for key in keys[column] if key[0] == group} for column in columns]
-        if any(len(ours) != len(mine[0]) for ours in mine) and not _numbered(ranks[columns[0]], group):
+        mine = [by_group[group][column] for column in columns]
+        unequal = any(len(ours) != len(mine[0]) for ours in mine)
+        if _BETWEEN in group:
+            numbered = group.endswith(_BETWEEN) and _numbered(ranks[columns[0]], group.removesuffix(_BETWEEN))
+            # Of more than two ranks that all call equally often, it may be an all-to-all, whose kernels have this name.
+            if (len(columns) > 2 and (unequal or stages is not None)) or (unequal and not numbered):
+                continue
+        elif unequal and not _numbered(ranks[columns[0]], group):
             counted = [f"rank {ranks[column].rank}: {len(ours)}" for column, ours in zip(columns, mine, strict=True)]
             name = f"group {group!r}" if group else "the ranks"
             problems.append(
@@ -100,6 +120,17 @@ def pair(trace: Trace) -> Pairing:
         common = set.intersection(*mine)
         rows += [(key, columns) for key in common]
     return Pairing(_table(ranks, keys, rows), tuple(problems))
+
+
+def _groups(
+    by_group: Mapping[str, Mapping[int, set[_Key]]], stages: Sequence[Sequence[int]] | None
+) -> Iterator[tuple[str, list[int]]]:
+    """Groups, each with the columns of its ranks."""
+    for group, members in by_group.items():
+        if group or stages is None:
+            yield group, list(members)
+        else:
+            yield from (("", [column for column in stage if column in members]) for stage in stages)
 
 
 def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -129,7 +160,7 @@ def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tupl
     ends = chosen.end - offsets
     spread = float(np.median(ends.max(axis=1) - ends.min(axis=1)))
     duration = float(np.median((chosen.end - chosen.start).max(axis=1)))
-    limit = _BETWEEN_HOSTS_SPREAD_NS if several else _SAME_HOST_SPREAD_NS
+    limit = _BETWEEN_HOSTS_SPREAD_NS if several else SAME_HOST_SPREAD_NS
     if spread > limit and spread > _RELATIVE_SPREAD * duration:
         return offsets, (
             f"the ranks' clocks do not agree: collectives end {spread / 1e6:.2f} ms apart (median), "
@@ -144,31 +175,44 @@ def _numbered(rank: RankTrace, group: str) -> bool:
     return bool((collectives.sequence[chosen] >= 0).all())
 
 
-def _keys(rank: RankTrace) -> dict[tuple[str, str, int, int], int]:
-    """(group, operation, size, number) → place among the rank's collectives."""
+def _keys(rank: RankTrace) -> dict[_Key, int]:
+    """Key → place among the rank's collectives."""
     collectives = rank.collectives
-    places: dict[tuple[str, str, int, int], int] = {}
+    places: dict[_Key, int] = {}
     seen: dict[tuple[str, str, int], int] = defaultdict(int)
     numbered = {group: _numbered(rank, group) for group in collectives.groups}
     for place in range(len(collectives)):
         group, op = collectives.groups[collectives.group[place]], collectives.ops[collectives.op[place]]
         size = int(collectives.payload_bytes[place])
-        if numbered[group]:
-            # Point-to-point operations are numbered apart.
-            key = (group, op if op == "send_recv" else "", -1, int(collectives.sequence[place]))
+        label = _between(rank, group, place) if op == SEND_RECV else group
+        # Sends and receives are numbered apart, each rank's on its own: between two known ranks their order is sure.
+        if numbered[group] and (op != SEND_RECV or label.endswith(_BETWEEN)):
+            key = (label, op if op == SEND_RECV else "", -1, int(collectives.sequence[place]))
             while key in places:  # one number, several kernels
-                key = (group, key[1] + "+", -1, key[3])
+                key = (label, key[1] + "+", -1, key[3])
         else:
-            key = (group, op, size, seen[group, op, size])
-            seen[group, op, size] += 1
+            key = (label, op, size, seen[label, op, size])
+            seen[label, op, size] += 1
         places[key] = place
     return places
 
 
+def _between(rank: RankTrace, group: str, place: int) -> str:
+    """The two ranks of a send or a receive, and its way where it is known."""
+    collectives = rank.collectives
+    peer, direction = int(collectives.peer[place]), int(collectives.direction[place])
+    if peer < 0 or collectives.peers_within_group:
+        return group + _BETWEEN
+    if not direction:
+        return f"{group}{_BETWEEN}{min(rank.rank, peer)} {max(rank.rank, peer)}"
+    source, target = (rank.rank, peer) if direction > 0 else (peer, rank.rank)
+    return f"{group}{_BETWEEN}{source} {target}"
+
+
 def _table(
     ranks: tuple[RankTrace, ...],
-    keys: list[dict[tuple[str, str, int, int], int]],
-    rows: list[tuple[tuple[str, str, int, int], list[int]]],
+    keys: list[dict[_Key, int]],
+    rows: list[tuple[_Key, list[int]]],
 ) -> Paired:
     shape = (len(rows), len(ranks))
     index = np.full(shape, -1, dtype=np.int64)

@@ -64,7 +64,7 @@ BURN_STEPS = 400
 """As many as an adaptive measurement takes at most."""
 SPELL_STEPS = 700
 """About ten seconds, in which a rank is slow four times."""
-PIPELINE_SECONDS = 0.003
+PIPELINE_SECONDS = 0.006
 """A layer takes for a micro-batch; a stage has two layers, a step eight micro-batches."""
 MICRO_BATCHES = 8
 SHORT_RECORDED = ("none", "slow_rank", "slow_loader", "host_work", "pauses")
@@ -286,7 +286,7 @@ def run_together(chosen: Sequence[Scenario], recorded: Sequence[str]) -> Iterato
         for scenario, task, directory in launches:
             if task.recording is None:
                 record = collect_launch(task, directory, ending, command=(), started_at="", seconds=1.0, oom_kills=0)
-                yield judge(scenario, "signals", *_diagnosed(record, task.cell))
+                yield judge(scenario, "signals", *_diagnosed(record, scenario_cell(scenario)))
             else:
                 yield judge(scenario, "recording", *_analyzed(directory))
 

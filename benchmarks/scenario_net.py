@@ -122,11 +122,12 @@ class PipelineNet(nn.Module):
         super().__init__()
         self.width, self.cause, self.seconds = width, cause, seconds
         slow = rank if cause == "slow_rank" else -1
-        self.layers = nn.ModuleList(TimedLayer(width, seconds, slow, extra) for _ in range(layers))
+        # By number, so that a stage's parameters keep their names.
+        self.layers = nn.ModuleDict({str(number): TimedLayer(width, seconds, slow, extra) for number in range(layers)})
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last layer."""
-        for layer in self.layers:
+        for layer in self.layers.values():
             x = layer(x)
         return x
 
@@ -154,9 +155,10 @@ def _stage(module: nn.Module, layers: range, first: bool, last: bool) -> nn.Modu
     del first
     assert isinstance(module, PipelineNet)
     part = PipelineNet("none", -1, 0.0, module.seconds, 0, module.width)
-    part.layers = nn.ModuleList(module.layers[number] for number in layers)
+    part.layers = nn.ModuleDict({str(number): module.layers[str(number)] for number in layers})
     if module.cause == "uneven_stages" and last:
-        for layer in part.layers:
+        for layer in part.layers.values():
+            assert isinstance(layer, TimedLayer)
             layer.seconds = module.seconds * 1.6
     return part
 

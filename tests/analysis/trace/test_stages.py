@@ -237,8 +237,9 @@ def gloo(stages: int, copies: int, slow: dict[int, float]) -> Trace:
             else:
                 partner = arguments.get("Dst Rank", arguments.get("Src Rank", 0)) // copies
                 name = {"send": "c10d::send", "recv": "c10d::recv_", "allreduce": "c10d::allreduce_"}[op]
-                values = ["", "", str(partner), "0"]
-                called.append(host("cpu_op", name, start, 2.0, **{"Concrete Inputs": values}))
+                call = host("cpu_op", name, start, 2.0)
+                call["args"] = {"Concrete Inputs": ["", "", str(partner), "0"]}
+                called.append(call)
                 ended = {"send": "gloo:send", "recv": "gloo:recv", "allreduce": "gloo:all_reduce"}[op]
                 called.append(host("user_annotation", ended, start + 1, length - 1, thread=2))
         ranks.append(called)
@@ -267,7 +268,7 @@ def test_groups_of_a_mesh_are_joined_and_those_across_stages_left_out() -> None:
     """Two stages of two copies of two tensor-parallel ranks: groups of both kinds have two ranks, and so has the
     group that reduces the norm of gradients over the stages, which contains the partners of sends."""
     ranks = 8
-    groups = {
+    groups: dict[str, list[tuple[int, ...]]] = {
         "tensor": [(0, 1), (2, 3), (4, 5), (6, 7)],
         "data": [(0, 2), (1, 3), (4, 6), (5, 7)],
         "pipe": [(0, 4), (1, 5), (2, 6), (3, 7)],

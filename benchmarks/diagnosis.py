@@ -5,6 +5,7 @@
     python benchmarks/diagnosis.py                      # everything, about half an hour
     python benchmarks/diagnosis.py --only none slow_rank --ranks 2
     python benchmarks/diagnosis.py --short              # each cause once, in one torchrun, two minutes
+    python benchmarks/diagnosis.py --only pipeline      # pipelines of 2 x 2 and of 4 stages
     python benchmarks/diagnosis.py --markdown table.md  # the confusion matrices
 
 Every run is measured (always-on signals), then recorded with torch.profiler (recording). The compute of the model is a
@@ -57,13 +58,21 @@ COMPUTE_SECONDS = 0.02
 STEPS = 120
 SHORT_STEPS = 80
 SHORT_LAYERS = 40
+FAST_SECONDS = 0.009
+"""Compute of the runs with steps of about 13 ms."""
+BURN_STEPS = 400
+"""As many as an adaptive measurement takes at most."""
+SPELL_STEPS = 700
+"""About ten seconds, in which a rank is slow four times."""
+PIPELINE_SECONDS = 0.006
+"""A layer takes for a micro-batch; a stage has two layers, a step eight micro-batches."""
+MICRO_BATCHES = 8
 SHORT_RECORDED = ("none", "slow_rank", "slow_loader", "host_work", "pauses")
 """The short form takes two minutes: fewer steps, fewer of the small buckets, which only make a step longer, and
 recordings of one cause for each rule that reads them."""
 RECORDED_STEPS = 60
 LIMITS = LaunchLimits(timeout_seconds=300, stall_seconds=200)
 NOBODY = -1
-RANK_KINDS = (FindingKind.STRAGGLER, FindingKind.INPUT_PIPELINE)
 SHAPED = "200mbit"
 _NEVER_WRONG = (FindingKind.EXPOSED_COMMUNICATION, FindingKind.SYNC_VARIANCE)
 """Real causes in many runs in addition to the injected one: gloo over the loopback is neither free nor steady."""
@@ -81,7 +90,9 @@ class Scenario:
         extra: Seconds injected, or MB of a bucket.
         cost: Gain per step if it were fixed, in seconds; ``None`` if not known beforehand.
         layers, width: Number and width of the square layers; width 512 has 1 MiB.
-        steps: Measured steps.
+        seconds: Compute of a step, or in a pipeline of a layer and micro-batch.
+        copies, stages: Of the model, which is cut into several in a pipeline.
+        steps, recorded: Measured and recorded steps.
         by_signals, by_recording: Whether each source can identify this cause.
     """
 
@@ -93,6 +104,10 @@ class Scenario:
     cost: float | None = None
     layers: int = 4
     width: int = 512
+    seconds: float = COMPUTE_SECONDS
+    recorded: int = RECORDED_STEPS
+    copies: int = 1
+    stages: int = 1
     steps: int = STEPS
     by_signals: bool = True
     by_recording: bool = True
@@ -102,7 +117,8 @@ class Scenario:
         """Name for output."""
         size = f" {self.extra * 1e3:g} ms" if self.extra and self.cause not in ("small_buckets", "slow_link") else ""
         where = f" on rank {self.rank}" if self.rank != NOBODY else ""
-        return f"{self.cause}{size}{where}, {self.ranks} ranks"
+        shape = f", {self.stages} stages x {self.copies} copies" if self.stages > 1 else f", {self.ranks} ranks"
+        return f"{self.cause}{size}{where}{shape}"
 
 
 @dataclass
@@ -136,9 +152,63 @@ def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
         found.append(Scenario("slow_loader", FindingKind.INPUT_PIPELINE, n, extra=0.008, cost=0.008))
         found.append(Scenario("slow_loader", FindingKind.INPUT_PIPELINE, n, n - 1, extra=0.008, cost=0.008))
         found.append(Scenario("host_work", FindingKind.HOST_BOUND, n, extra=0.012, cost=0.012, by_signals=False))
+        for rank in range(n):
+            found += [
+                Scenario("pauses", FindingKind.PAUSES, n, rank, extra=0.2, cost=0.2 / PAUSE_EVERY, recorded=STEPS),
+                Scenario(
+                    "burn",
+                    FindingKind.STRAGGLER,
+                    n,
+                    rank,
+                    extra=0.002,
+                    cost=0.002,
+                    seconds=FAST_SECONDS,
+                    steps=BURN_STEPS,
+                    recorded=BURN_STEPS,
+                ),
+                Scenario(
+                    "spells",
+                    FindingKind.INTERMITTENT_STRAGGLER,
+                    n,
+                    rank,
+                    extra=0.006,
+                    cost=0.003,
+                    seconds=FAST_SECONDS,
+                    steps=SPELL_STEPS,
+                    recorded=SPELL_STEPS,
+                ),
+            ]
         found.append(Scenario("pauses", FindingKind.PAUSES, n, extra=0.2, cost=0.2 / PAUSE_EVERY))
+    if 4 in sizes:
+        found += _pipelines(clean)
     if 2 in sizes and os.geteuid() == 0 and shutil.which("ip") and shutil.which("tc"):
         found.append(Scenario("slow_link", FindingKind.SLOW_LINK, 2, layers=4, by_recording=False))
+    return found
+
+
+def _pipelines(clean: int) -> list[Scenario]:
+    """Two stages of two copies, and four stages of one: even, with a slow rank, with a last stage of 60 % more work."""
+    found = []
+    for stages, copies in ((2, 2), (4, 1)):
+        shape = Scenario(
+            "none",
+            None,
+            4,
+            layers=2 * stages,
+            width=64,
+            seconds=PIPELINE_SECONDS,
+            copies=copies,
+            stages=stages,
+            steps=60,
+        )
+        found += [shape for _ in range(clean)]
+        # A stage of one rank has no peers: that the rank is slow shows as a stage with more work.
+        kind = FindingKind.STRAGGLER if copies > 1 else FindingKind.UNEVEN_STAGES
+        found += [
+            replace(shape, cause="slow_rank", expected=kind, rank=rank, extra=PIPELINE_SECONDS) for rank in range(4)
+        ]
+        last = NOBODY if copies > 1 else 3
+        found.append(replace(shape, cause="uneven_stages", expected=FindingKind.UNEVEN_STAGES, rank=last))
     return found
 
 
@@ -158,12 +228,19 @@ def main() -> None:
     chosen = [
         item
         for item in scenarios(arguments.ranks, arguments.clean)
-        if not arguments.only or item.cause in arguments.only
+        if not arguments.only or item.cause in arguments.only or (item.stages > 1 and "pipeline" in arguments.only)
     ]
     if arguments.short:
         wanted = arguments.only or {item.cause for item in scenarios([2], 1)} - {"slow_link"}
         by_cause = {item.cause: item for item in scenarios([2], 1) if item.cause in wanted}
-        chosen = [replace(item, steps=SHORT_STEPS, layers=min(item.layers, SHORT_LAYERS)) for item in by_cause.values()]
+        chosen = [
+            replace(
+                item,
+                steps=SHORT_STEPS if item.steps == STEPS else item.steps,
+                layers=min(item.layers, SHORT_LAYERS),
+            )
+            for item in by_cause.values()
+        ]
     recording = not arguments.no_recording
     together = arguments.short and not any(scenario.cause == "slow_link" for scenario in chosen)
     judged = (
@@ -189,7 +266,7 @@ def run(scenario: Scenario, *, recording: bool) -> Iterator[Outcome]:
     with tempfile.TemporaryDirectory() as scratch:
         yield judge(scenario, "signals", *_measured(scenario, cell, Path(scratch)))
         if recording and scenario.cause != "slow_link":
-            yield judge(scenario, "recording", *_recorded(cell, Path(scratch)))
+            yield judge(scenario, "recording", *_recorded(scenario, cell, Path(scratch)))
 
 
 def run_together(chosen: Sequence[Scenario], recorded: Sequence[str]) -> Iterator[Outcome]:
@@ -203,13 +280,13 @@ def run_together(chosen: Sequence[Scenario], recorded: Sequence[str]) -> Iterato
                     continue
                 directory = Path(scratch) / f"{source}-{number}"
                 directory.mkdir()
-                request = _request(directory) if source == "recording" else None
+                request = _request(directory, scenario.recorded) if source == "recording" else None
                 launches.append((scenario, _task(scenario_cell(scenario), request), directory))
         ending = _run_group([(task, directory) for _, task, directory in launches], Path(scratch) / "channel")
         for scenario, task, directory in launches:
             if task.recording is None:
                 record = collect_launch(task, directory, ending, command=(), started_at="", seconds=1.0, oom_kills=0)
-                yield judge(scenario, "signals", *_diagnosed(record))
+                yield judge(scenario, "signals", *_diagnosed(record, scenario_cell(scenario)))
             else:
                 yield judge(scenario, "recording", *_analyzed(directory))
 
@@ -236,16 +313,17 @@ def scenario_cell(scenario: Scenario) -> TrainingCell:
         "cause": scenario.cause,
         "rank": scenario.rank,
         "extra": scenario.extra,
-        "seconds": COMPUTE_SECONDS,
+        "seconds": scenario.seconds,
         "layers": scenario.layers,
         "width": scenario.width,
     }
     steps = scenario.steps
     experiment = Experiment.model_validate(
         {
-            "models": {"name": "scenario_net:build", **options},
+            "models": {"name": f"scenario_net:{'build' if scenario.stages == 1 else 'build_pipeline'}", **options},
             "batch_sizes": 8,
             "gpu_counts": scenario.ranks,
+            **_parallel(scenario),
             "device": "cpu",
             "training": {"optimizer": "sgd"},  # Adam's state is large here, and as fast as memory happens to lie
             "benchmark": {"preset": "quick", "warmup_steps": 10, "warmup_max_seconds": 2.0, "measure_steps": steps},
@@ -253,6 +331,16 @@ def scenario_cell(scenario: Scenario) -> TrainingCell:
     )
     anywhere = replace(detect_machine(), cores=tuple(range(64)))
     return make_plan(experiment, anywhere).training[0]
+
+
+def _parallel(scenario: Scenario) -> dict[str, object]:
+    if scenario.stages == 1:
+        return {}
+    schedule = {"schedule": "1f1b", "microbatches": MICRO_BATCHES}
+    if scenario.copies == 1:
+        return {"parallel": {"strategy": {"name": "pipeline", **schedule}}}
+    degrees = {"data": scenario.copies, "pipeline": scenario.stages}
+    return {"parallel": {"strategy": {"name": "hybrid", **degrees, **schedule}}}
 
 
 def _task(cell: TrainingCell, request: RecordRequest | None = None) -> LaunchTask:
@@ -285,21 +373,21 @@ def _measured(scenario: Scenario, cell: TrainingCell, scratch: Path) -> tuple[Di
         record = run_launch(
             task, directory, limits=LIMITS, extra_env={}, stop=StopRequest(), on_progress=lambda _: None
         )
-    return _diagnosed(record)
+    return _diagnosed(record, cell)
 
 
-def _diagnosed(record: LaunchRecord) -> tuple[Diagnosis | None, float, str]:
-    signals = launch_signals(payload(record, TrainingResult)) if record.state is State.OK else None
+def _diagnosed(record: LaunchRecord, cell: TrainingCell) -> tuple[Diagnosis | None, float, str]:
+    signals = launch_signals(payload(record, TrainingResult), cell) if record.state is State.OK else None
     if signals is None:
         return None, 0.0, f"{record.state.value}: {record.reason}"
     return diagnose(signals), signals.step_seconds, ""
 
 
-def _recorded(cell: TrainingCell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
+def _recorded(scenario: Scenario, cell: TrainingCell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
     directory = scratch / "recording"
     directory.mkdir()
     recording = record_cell(
-        _task(cell, _request(directory)),
+        _task(cell, _request(directory, scenario.recorded)),
         directory,
         None,
         limits=LIMITS,
@@ -313,13 +401,13 @@ def _recorded(cell: TrainingCell, scratch: Path) -> tuple[Diagnosis | None, floa
     return _analyzed(directory)
 
 
-def _request(directory: Path) -> RecordRequest:
+def _request(directory: Path, steps: int) -> RecordRequest:
     return RecordRequest(
         tool=Tool.KINETO,
         target=ProfileTarget.SYNC_STALLS,
         directory=str(directory),
         seconds=60,
-        max_steps=RECORDED_STEPS,
+        max_steps=steps,
     )
 
 
@@ -341,9 +429,7 @@ def judge(scenario: Scenario, source: str, diagnosis: Diagnosis | None, step_sec
     findings = diagnosis.findings
     outcome.findings = [(item.kind.value, item.rank, item.cost_seconds) for item in findings]
     expected_rank = None if scenario.rank == NOBODY else scenario.rank
-    outcome.wrong_rank = any(
-        item.rank is not None and item.kind in RANK_KINDS and item.rank != expected_rank for item in findings
-    )
+    outcome.wrong_rank = any(item.rank is not None and item.rank != expected_rank for item in findings)
     if scenario.expected is None:
         outcome.right = not [item for item in findings if item.kind not in _NEVER_WRONG]
         return outcome
@@ -393,8 +479,10 @@ def _matrix(outcomes: list[Outcome]) -> str:
     for item in outcomes:
         scenario = item.scenario
         name = "clean" if scenario.expected is None else scenario.cause.replace("_", " ")
-        if scenario.cause in ("slow_loader", "slow_rank"):
+        if scenario.cause in ("slow_loader", "slow_rank", "pauses"):
             name += " (one rank)" if scenario.rank != NOBODY else " (all)"
+        if scenario.stages > 1:
+            name += f", {scenario.stages} stages × {scenario.copies}"
         kinds = [kind for kind, _, _ in item.findings if FindingKind(kind) not in _NEVER_WRONG]
         wanted = None if scenario.expected is None else scenario.expected.value
         found = "no answer" if item.problem else wanted if wanted in kinds else kinds[0] if kinds else "nothing"

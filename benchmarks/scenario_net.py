@@ -16,8 +16,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torchscale.worker.data.synthetic import SyntheticSource
+from torchscale.worker.models.interface import PipelineSplit
 
 PAUSE_EVERY = 15
+SPELL_SECONDS = 1.2
+"""A rank that is slow at times is slow for so long, and fast for as long."""
 _injected = ExitStack()
 """Undoes what the model built before changed in this process."""
 
@@ -54,6 +57,8 @@ class ScenarioNet(nn.Module):
         if self.cause == "uneven_batch" and dist.get_rank() == self.rank:
             x = torch.cat([x, x[: len(x) // 2]])  # half as many samples more, and half as much compute
         x = compute(x, self.seconds + self._extra_now())
+        if self.cause == "burn" and dist.get_rank() == self.rank:
+            _python_work(self.extra)
         for layer in self.layers:
             x = torch.relu(layer(x))
         return x.square().mean()
@@ -62,10 +67,12 @@ class ScenarioNet(nn.Module):
         mine, size = dist.get_rank(), dist.get_world_size()
         if self.cause in ("slow_rank", "uneven_batch"):
             slow = mine == self.rank
+        elif self.cause == "spells":
+            slow = mine == self.rank and int(time.monotonic() / SPELL_SECONDS) % 2 == 0
         elif self.cause == "moving":
             slow = self.passes % size == mine
         else:
-            slow = self.cause == "pauses" and self.passes % PAUSE_EVERY == 0
+            slow = self.cause == "pauses" and self.passes % PAUSE_EVERY == 0 and self.rank in (-1, mine)
         return self.extra if slow else 0.0
 
     def make_batch(self, batch_size: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -90,6 +97,83 @@ def build(
     if cause == "host_work":
         _injected.callback(register_optimizer_step_post_hook(lambda *_: _python_work(extra)).remove)
     return ScenarioNet(cause, rank, extra, seconds, layers, width)
+
+
+class TimedLayer(nn.Module):
+    """A square layer that takes ``seconds`` for a micro-batch, and ``extra`` more on ``rank``."""
+
+    def __init__(self, width: int, seconds: float, rank: int, extra: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.seconds, self.rank, self.extra = seconds, rank, extra
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's output."""
+        mine = dist.get_rank() if dist.is_initialized() else -1
+        x = compute(x, self.seconds + (self.extra if mine == self.rank else 0.0))
+        return torch.relu(self.linear(x))
+
+
+class PipelineNet(nn.Module):
+    """``layers`` timed layers, to be cut into stages. With the cause ``uneven_stages`` those of the last stage take
+    60 % longer."""
+
+    def __init__(self, cause: str, rank: int, extra: float, seconds: float, layers: int, width: int) -> None:
+        super().__init__()
+        self.width, self.cause, self.seconds = width, cause, seconds
+        slow = rank if cause == "slow_rank" else -1
+        # By number, so that a stage's parameters keep their names.
+        self.layers = nn.ModuleDict({str(number): TimedLayer(width, seconds, slow, extra) for number in range(layers)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output of the last layer."""
+        for layer in self.layers.values():
+            x = layer(x)
+        return x
+
+    def compute_loss(self, output: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """Mean square."""
+        return (output - batch["target"]).square().mean()
+
+    def make_batch(self, batch_size: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Random rows as a batch."""
+        x = torch.randn(batch_size, self.width, generator=generator)
+        return {"x": x, "target": x.clone()}
+
+    def pipeline_split(self) -> PipelineSplit:
+        """Consecutive layers as stages."""
+        return PipelineSplit(
+            layers=len(self.layers),
+            stage=_stage,
+            input_key="x",
+            target_key="target",
+            loss=lambda output, target: (output - target).square().mean(),
+        )
+
+
+def _stage(module: nn.Module, layers: range, first: bool, last: bool) -> nn.Module:
+    del first
+    assert isinstance(module, PipelineNet)
+    part = PipelineNet("none", -1, 0.0, module.seconds, 0, module.width)
+    part.layers = nn.ModuleDict({str(number): module.layers[str(number)] for number in layers})
+    if module.cause == "uneven_stages" and last:
+        for layer in part.layers.values():
+            assert isinstance(layer, TimedLayer)
+            layer.seconds = module.seconds * 1.6
+    return part
+
+
+def build_pipeline(
+    cause: str = "none",
+    rank: int = 0,
+    extra: float = 0.0,
+    seconds: float = 0.004,
+    layers: int = 4,
+    width: int = 64,
+) -> nn.Module:
+    """A model to be cut into stages."""
+    _injected.close()
+    return PipelineNet(cause, rank, extra, seconds, layers, width)
 
 
 def _cap_buckets(megabytes: float) -> None:

@@ -38,6 +38,17 @@ def op_of(name: str) -> str:
     return name.partition("(")[0][:80]
 
 
+def is_known_op(name: str) -> bool:
+    """Whether :func:`op_of` knows an operation in ``name``."""
+    return any(part in name.lower().replace("_", "") for part, _ in _NCCL_OPS)
+
+
+def direction_of(name: str) -> int:
+    """1 where a call or an annotation is a send, -1 where it is a receive, 0 where it is neither or both."""
+    flat = name.lower()
+    return ("send" in flat and "recv" not in flat) - ("recv" in flat and "send" not in flat)
+
+
 def is_nccl(name: str) -> bool:
     """Whether a kernel is one of NCCL's."""
     return name[:4].lower() == "nccl"
@@ -89,6 +100,8 @@ class CollectiveRow(NamedTuple):
     payload_bytes: int
     sequence: int
     lane: int
+    peer: int = -1
+    direction: int = 0
     step: int = -1
 
 
@@ -100,11 +113,11 @@ class StepRow(NamedTuple):
     number: int
 
 
-def make_collectives(rows: Iterable[CollectiveRow]) -> CollectiveSpans:
+def make_collectives(rows: Iterable[CollectiveRow], *, peers_within_group: bool = False) -> CollectiveSpans:
     """Columns from rows in any order."""
     ops, groups = NameTable(), NameTable()
     numbers = [(row.start, row.end, ops.number(row.op), groups.number(row.group), *row[4:]) for row in sorted(rows)]
-    table = np.array(numbers, dtype=np.int64).reshape(-1, 8)
+    table = np.array(numbers, dtype=np.int64).reshape(-1, 10)
     return CollectiveSpans(
         start=table[:, 0],
         end=table[:, 1],
@@ -113,9 +126,12 @@ def make_collectives(rows: Iterable[CollectiveRow]) -> CollectiveSpans:
         payload_bytes=table[:, 4],
         sequence=table[:, 5],
         lane=table[:, 6],
-        step=table[:, 7],
+        step=table[:, 9],
         ops=ops.names,
         groups=groups.names,
+        peer=table[:, 7].astype(np.int32),
+        direction=table[:, 8].astype(np.int8),
+        peers_within_group=peers_within_group,
     )
 
 

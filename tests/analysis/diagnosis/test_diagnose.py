@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
-from torchscale.analysis.diagnosis.signals import FetchedMemory, LinkProbe, Origin, Pauses, Signals, rare_long_steps
+from torchscale.analysis.diagnosis.signals import (
+    FetchedMemory,
+    LinkProbe,
+    Origin,
+    Pauses,
+    Signals,
+    Windows,
+    rare_long_steps,
+)
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 
 STEP = 0.1
@@ -49,13 +57,17 @@ def quiet(ranks: int = 4, **changes: Any) -> Signals:
         allocation_retries=0,
         page_faults=0.0,
     )
-    return replace(signals, **changes)
+    assert signals.compute is not None
+    steps = np.full(BATCHES, signals.steps / BATCHES)
+    windows = Windows(steps, np.full(BATCHES, STEP), signals.compute, noisy(0.04))
+    return replace(signals, **{"windows": windows, **changes})
 
 
 def slow(row: int, extra: float, ranks: int = 4, **changes: Any) -> Signals:
-    """One rank computes longer, and the others wait for it."""
+    """One rank computes longer, in its backward pass, and the others wait for it."""
     signals = quiet(ranks)
     assert signals.compute is not None and signals.unsynchronized is not None and signals.wait is not None
+    assert signals.windows is not None
     own, wait = signals.compute.copy(), signals.wait.copy()
     own[row] += extra
     wait += extra
@@ -64,7 +76,9 @@ def slow(row: int, extra: float, ranks: int = 4, **changes: Any) -> Signals:
     alone[row] = alone[row] + extra
     charge = np.full(ranks, 0.02)
     charge[row] = 1 - 0.02 * (ranks - 1)
-    return replace(replace(signals, compute=own, wait=wait, unsynchronized=tuple(alone), blame=charge), **changes)
+    windows = replace(signals.windows, compute=own)
+    signals = replace(signals, compute=own, wait=wait, unsynchronized=tuple(alone), blame=charge, windows=windows)
+    return replace(signals, **changes)
 
 
 def found(signals: Signals) -> dict[FindingKind, Finding]:
@@ -106,7 +120,8 @@ def test_a_rank_that_waits_for_another_is_not_blamed() -> None:
         (slow(1, 0.02, steps=19), "fewer than 20"),
         (slow(1, 0.02, trusted=False), "cannot be compared with confidence"),
         (slow(1, 0.02, unsynchronized=quiet().unsynchronized), "but not without gradient synchronization"),
-        (slow(1, 0.02, unsynchronized=None), "no window without gradient synchronization"),
+        (slow(1, 0.02, unsynchronized=None, windows=None), "no window without gradient synchronization"),
+        (slow(1, 0.02, unsynchronized=None), "but not in its forward pass and optimizer"),
         (slow(1, 0.02, other_processes=np.array([0.0, 0.3, 0.0, 0.0])), "other processes took 30 %"),
     ],
 )
@@ -121,22 +136,44 @@ def test_a_rank_that_was_slow_for_a_while_is_no_straggler() -> None:
     own = signals.compute.copy()
     own[2, :6] += 0.04
     waits = signals.wait + 0.01
-    assert "not steadily" in why_not(replace(signals, compute=own, wait=waits), FindingKind.STRAGGLER)
+    older = replace(signals, compute=own, wait=waits, windows=None)
+    assert "not steadily" in why_not(older, FindingKind.STRAGGLER)
 
 
 def test_what_rare_long_steps_explain_is_no_straggler() -> None:
+    """In records without windows, which hold no pauses, their mean is subtracted."""
     pauses = Pauses((1, 5, 0, 0), 0.009, 0.0)
-    assert FindingKind.STRAGGLER in found(slow(1, 0.01))
-    assert FindingKind.STRAGGLER not in found(slow(1, 0.01, pauses=pauses))
-    assert FindingKind.PAUSES in found(slow(1, 0.01, pauses=pauses))
-    beyond = found(slow(1, 0.03, pauses=pauses))[FindingKind.STRAGGLER]
+    older: dict[str, Any] = {"pauses": pauses, "windows": None}
+    assert FindingKind.STRAGGLER in found(slow(1, 0.01, windows=None))
+    assert FindingKind.STRAGGLER not in found(slow(1, 0.01, **older))
+    assert FindingKind.PAUSES in found(slow(1, 0.01, **older))
+    beyond = found(slow(1, 0.03, **older))[FindingKind.STRAGGLER]
     assert beyond.rank == 1
     assert beyond.cost_seconds == pytest.approx(0.021, rel=0.05)
-    assert FindingKind.STRAGGLER in found(slow(0, 0.01, pauses=pauses)), "pauses of another rank explain nothing"
+    assert FindingKind.STRAGGLER in found(slow(0, 0.01, **older)), "pauses of another rank explain nothing"
+
+
+def test_extra_work_in_the_forward_pass_is_seen_in_every_step() -> None:
+    """Twelve passes without synchronization scatter by more than 2 ms; the forward passes of the whole run do not."""
+    signals = slow(1, 0.002, 2, windows=None)
+    windows = slow(1, 0.002, 2).windows
+    assert windows is not None and windows.quiet is not None and signals.unsynchronized is not None
+    scattered = tuple(series + 0.01 * np.arange(len(series)) for series in signals.unsynchronized)
+    signals = replace(signals, step_seconds=0.05, unsynchronized=scattered)
+    even = windows.quiet / 4
+    busy = even.copy()
+    busy[1] += 0.002
+    small = replace(windows, compute=windows.compute - 0.05, quiet=even)
+    reason = why_not(replace(signals, windows=small), FindingKind.STRAGGLER)
+    assert "but not without gradient synchronization" in reason
+    finding = found(replace(signals, windows=replace(small, quiet=busy)))[FindingKind.STRAGGLER]
+    assert finding.rank == 1
+    assert "while no gradient is in transfer" in " ".join(finding.evidence)
 
 
 def test_a_straggler_of_a_recording_needs_no_window() -> None:
-    assert found(slow(1, 0.02, unsynchronized=None, origin=Origin.TRACE))[FindingKind.STRAGGLER].rank == 1
+    signals = slow(1, 0.02, unsynchronized=None, windows=None, origin=Origin.TRACE)
+    assert found(signals)[FindingKind.STRAGGLER].rank == 1
 
 
 def test_a_moving_straggler_is_an_imbalance_and_nobodys() -> None:
@@ -273,7 +310,7 @@ def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
         "overlap",
         "fetched_memory",
     }
-    always |= {"staged", "weights"}
+    always |= {"staged", "stages", "why_no_stages", "micro_batches", "weights"}
     for field in fields(Signals):
         if field.name in always:
             continue

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from tests.factories import cells, launch_record, rank_record, summarize_cell, training_result
+from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import FetchedMemory
 from torchscale.analysis.training.decomposition import decompose, step_parts
 from torchscale.analysis.training.signals import digest_signals, launch_signals
 from torchscale.config.choices import DeviceKind
-from torchscale.schema.launch.signals import LinkSample, MinorFaults, RankSignals
+from torchscale.schema.launch.signals import LinkSample, MinorFaults, RankSignals, SignalDigest
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.node.environment import HostAllocator
 from torchscale.schema.profiles.finding import FindingKind
@@ -182,3 +183,55 @@ def test_memory_that_is_fetched_again_is_what_the_process_does_not_grow_by(
 
 def test_on_a_gpu_page_faults_of_the_host_do_not_count() -> None:
     assert fetched_memory((700.0, 0.0, 1.0), kind="cuda") is None
+
+
+def test_windows_of_steps_come_back_from_a_record() -> None:
+    _, launch = record([0.0, 0.01])
+    result = training_result(launch)
+    assert result.signals is not None and result.signals.windows is not None
+    windows = result.signals.windows
+    assert (len(windows.steps), sum(windows.steps)) == (STEPS // 3, STEPS)
+    assert set(windows.compute_us[1]) == {60_000}
+    assert set(windows.quiet_us[0]) == {20_000}
+    signals = launch_signals(result)
+    assert signals is not None and signals.windows is not None
+    assert signals.windows.compute[1] == pytest.approx(0.06)
+    assert signals.windows.wall == pytest.approx(0.065)
+    cut = result.model_copy(
+        update={"signals": result.signals.model_copy(update={"windows": windows.model_copy(update={"steps": (3,)})})}
+    )
+    with pytest.raises(ValueError, match="windows are not of 2 ranks"):
+        launch_signals(cut)
+
+
+def test_a_record_without_windows_is_read() -> None:
+    """As older versions wrote it: the rules that need them abstain."""
+    cell, launch = record([0.0, 0.01])
+    result = training_result(launch)
+    assert result.signals is not None
+    content = result.signals.model_dump()
+    del content["windows"], content["long_step_seconds_by_rank"]
+    older = result.model_copy(update={"signals": SignalDigest.model_validate(content)})
+    signals = launch_signals(older, cell)
+    assert signals is not None and signals.windows is None
+    diagnosis = diagnose(signals)
+    assert diagnosis.findings[0].kind is FindingKind.STRAGGLER
+    assert FindingKind.INTERMITTENT_STRAGGLER in {item.kind for item in diagnosis.abstentions}
+
+
+def test_stages_of_a_launch_are_those_of_its_strategy() -> None:
+    hybrid = {"strategy": {"name": "hybrid", "data": 2, "pipeline": 2}}
+    cell = cells(gpu_counts=4, models="tiny-decoder", parallel=hybrid)[0]
+
+    def piped(number: int, forward: float) -> StepSample:
+        plain = step(number, compute=0.05, sync=None)
+        return plain.model_copy(update={"forward": forward, "bubble": 0.01})
+
+    series = [[piped(number, 0.03 if rank == 2 else 0.015) for number in range(STEPS)] for rank in range(4)]
+    ranks = [rank_record(cell, rank, (0.5,) * 10) for rank in range(4)]
+    launch = launch_record(cell, batches=(0.5,) * 10, ranks=ranks, signals=digest_signals(series, [10] * 10))
+    signals = launch_signals(training_result(launch), cell)
+    assert signals is not None
+    assert (signals.staged, signals.stages, signals.micro_batches) == (True, ((0, 1), (2, 3)), 4)
+    findings = {finding.kind: finding.rank for finding in diagnose(signals).findings}
+    assert findings[FindingKind.STRAGGLER] == 2

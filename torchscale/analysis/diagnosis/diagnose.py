@@ -20,7 +20,9 @@ from torchscale.analysis.diagnosis.rules_device import (
     pageable_copies,
     throttling,
 )
+from torchscale.analysis.diagnosis.rules_pipeline import intermittent_peer, slow_peer, uneven_stages
 from torchscale.analysis.diagnosis.rules_ranks import input_pipeline, load_imbalance, pauses, straggler
+from torchscale.analysis.diagnosis.rules_spells import intermittent_straggler
 from torchscale.analysis.diagnosis.signals import SignalName, Signals
 from torchscale.schema.profiles.finding import Abstention, Confidence, Diagnosis, Finding, FindingKind
 
@@ -31,6 +33,8 @@ def diagnose(signals: Signals) -> Diagnosis:
     abstentions: list[Abstention] = []
     for rule in _RULES:
         if rule.of_several_ranks and len(signals.ranks) == 1:
+            continue
+        if rule.staged is not None and rule.staged is not signals.staged:
             continue
         missing = [need.value for need in rule.needs if need.read(signals) is None]
         if missing:
@@ -54,8 +58,28 @@ def _abstention(kind: FindingKind, reason: str) -> Abstention:
 _RULES = (
     DiagnosisRule(FindingKind.INPUT_PIPELINE, (SignalName.DATA_WAIT,), input_pipeline),
     DiagnosisRule(
-        FindingKind.STRAGGLER, (SignalName.COMPUTE, SignalName.WAIT, SignalName.BLAME), straggler, of_several_ranks=True
+        FindingKind.INTERMITTENT_STRAGGLER,
+        (SignalName.WINDOWS, SignalName.WAIT, SignalName.BLAME),
+        intermittent_straggler,
+        of_several_ranks=True,
+        staged=False,
     ),
+    DiagnosisRule(
+        FindingKind.INTERMITTENT_STRAGGLER,
+        (SignalName.WINDOWS,),
+        intermittent_peer,
+        of_several_ranks=True,
+        staged=True,
+    ),
+    DiagnosisRule(
+        FindingKind.STRAGGLER,
+        (SignalName.COMPUTE, SignalName.WAIT, SignalName.BLAME),
+        straggler,
+        of_several_ranks=True,
+        staged=False,
+    ),
+    DiagnosisRule(FindingKind.STRAGGLER, (SignalName.COMPUTE,), slow_peer, of_several_ranks=True, staged=True),
+    DiagnosisRule(FindingKind.UNEVEN_STAGES, (SignalName.COMPUTE,), uneven_stages, of_several_ranks=True, staged=True),
     DiagnosisRule(FindingKind.PAUSES, (SignalName.PAUSES,), pauses),
     DiagnosisRule(
         FindingKind.LOAD_IMBALANCE, (SignalName.WAIT, SignalName.BLAME), load_imbalance, of_several_ranks=True

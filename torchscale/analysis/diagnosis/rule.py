@@ -9,6 +9,7 @@ import numpy as np
 
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, SignalName, Signals, SignalSeries
 from torchscale.schema.profiles.finding import Finding, FindingKind
+from torchscale.util.units import format_percent
 
 MIN_SAMPLES = 3
 """Samples for an interval of a rank's mean: with two, t has one degree of freedom and its interval is 12.7 standard
@@ -16,6 +17,9 @@ errors wide."""
 COST_FLOOR = 0.02
 """A share of the step below which nothing is called a bottleneck (docs/diagnosis.md): the same 2 % below which a
 comparison calls two runs equal."""
+
+EXPLAINED_SHARE = 0.5
+"""One thing explains another where it is more than half of it."""
 
 Judgement = Finding | str | None
 """A finding; why the rule does not judge; or nothing found."""
@@ -26,12 +30,14 @@ class DiagnosisRule:
     """One rule: what it finds, the signals it needs, how it judges given the findings of the rules before it.
 
     ``of_several_ranks``: whether it is about ranks that wait for one another, and does not apply to a single one.
+    ``staged``: whether it is about pipelines, or about ranks of equal work; ``None`` where about both.
     """
 
     kind: FindingKind
     needs: tuple[SignalName, ...]
     judge: Callable[[Signals, tuple[Finding, ...]], Judgement]
     of_several_ranks: bool = False
+    staged: bool | None = None
 
 
 def cannot_name(signals: Signals) -> str | None:
@@ -43,6 +49,18 @@ def cannot_name(signals: Signals) -> str | None:
     if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:
         return f"fewer than {MIN_COMPARED} steps or collectives"
     return None
+
+
+def explained_by_processes(signals: Signals, row: int, excess: float) -> str | None:
+    """Why other processes on a rank's cores can be what it loses (seconds a step); ``None`` where they are not."""
+    if signals.other_processes is None:
+        return None
+    others = float(np.median(np.delete(signals.other_processes, row)))
+    share = max(0.0, float(signals.other_processes[row]) - others)
+    if share * signals.step_seconds <= EXPLAINED_SHARE * excess:
+        return None
+    rank = signals.ranks[row]
+    return f"other processes took {format_percent(share, 0)} more of rank {rank}'s cores; that can make it slow"
 
 
 def median_of_others(values: Matrix, row: int) -> SignalSeries:

@@ -120,7 +120,14 @@ def sync_variance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     """Exposed synchronization that varies from step to step, where nothing else explains it."""
     p50, p95 = signals.exposed_p50, signals.exposed_p95
     assert p50 is not None and p95 is not None  # noqa: S101 - in `needs`
-    explained = (FindingKind.STRAGGLER, FindingKind.LOAD_IMBALANCE, FindingKind.PAUSES, FindingKind.INPUT_PIPELINE)
+    explained = (
+        FindingKind.STRAGGLER,
+        FindingKind.INTERMITTENT_STRAGGLER,
+        FindingKind.LOAD_IMBALANCE,
+        FindingKind.UNEVEN_STAGES,
+        FindingKind.PAUSES,
+        FindingKind.INPUT_PIPELINE,
+    )
     if any(finding.kind in explained for finding in findings):
         return None
     if p50 <= 0 or (p95 - p50) / p50 <= VARIANCE_FLOOR or p50 <= EXPOSED_FLOOR * signals.step_seconds:

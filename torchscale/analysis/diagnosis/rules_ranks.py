@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from torchscale.analysis.diagnosis.rule import (
     COST_FLOOR,
+    EXPLAINED_SHARE,
     MIN_SAMPLES,
     Judgement,
     cannot_name,
+    explained_by_processes,
     median_of_others,
     percent,
 )
-from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals, SignalSeries
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Pauses, Signals, SignalSeries
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_change, format_percent, format_seconds
@@ -23,6 +26,10 @@ COMPUTE_EXCESS = 0.03
 """How much slower than the others' median a straggler computes (docs/diagnosis.md). On real gloo ranks with 2, 5 or
 12 ms injected into steps of 32 to 45 ms it names the rank in 26 of 27 runs, and no rank in 12 clean ones
 (docs/tested-on.md)."""
+QUIET_EXCESS = 0.10
+"""How much slower a rank's forward passes and optimizer steps are to confirm by themselves that it is a straggler.
+Chosen above the per cents by which cores of a shared host differ for as long as a run lasts: less than that must also
+show in passes without gradient synchronization."""
 BLAME_FLOOR = 0.5
 """Share of all waiting for which a straggler arrives last. With two ranks the share says nothing: one of them is always
 last."""
@@ -47,8 +54,17 @@ CERTAIN_PAUSES = 5
 LASTING_SECONDS = 10.0
 """A recording shorter than this may show a passing disturbance only: on a shared host with two cores, one of them ran
 30 % slower for 2.5 s of 12, and the guest's counters (steal, other processes) showed nothing."""
-EXPLAINED_SHARE = 0.5
-"""One thing explains another where it is more than half of it."""
+SAME_RANK_SHARE = 0.9
+"""Share of what all ranks' long steps cost that falls on one rank, for that rank to be named: what the host does beside
+training adds a long step here and there on any rank."""
+SAME_RANK_CHANCE = 0.1
+"""Most probable that chance puts as many pauses on one rank. Of two ranks, five of five fall on the same one in 6 % of
+cases, of three ranks four of four in 4 %."""
+CERTAIN_CHANCE = 0.01
+"""Below this chance the rank is certain."""
+BLOCKS = 12
+"""Parts that windows of steps are joined to, for the interval of a rank's mean: neighbouring windows are not
+independent, parts of a run are nearly so, and with twelve of them t is 2.2."""
 _MAX_SHOWN_RANKS = 16
 """Ranks whose values are listed as evidence."""
 _APART = {
@@ -106,24 +122,30 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     assert compute is not None and wait is not None and blame is not None  # noqa: S101 - in `needs`
     if (refusal := cannot_name(signals)) is not None:
         return refusal
-    if compute.shape[1] < MIN_SAMPLES:
+    values, without_pauses = compute, signals.windows is not None  # a pause is a cause of its own
+    if signals.windows is not None:
+        values = _blocks(signals.windows.compute, signals.windows.steps)
+    if values.shape[1] < MIN_SAMPLES:
         return "too few samples of each rank's compute time"
-    means = signals.mean(compute)
-    row, fastest = int(np.argmax(means)), float(signals.mean(compute.min(axis=0)))
+    means = values.mean(axis=1) if without_pauses else signals.mean(values)
+    row, fastest = int(np.argmax(means)), float(values.min(axis=0).mean())
     if means[row] - fastest < COMPUTE_EXCESS * fastest:  # then it is even less above the median of the others
         return None
-    others = median_of_others(compute, row)
-    excess, typical = compute[row] - others, float(np.mean(others))
+    if any(item.kind is FindingKind.INTERMITTENT_STRAGGLER and item.rank == signals.ranks[row] for item in findings):
+        return None
+    others = median_of_others(values, row)
+    excess, typical = values[row] - others, float(np.mean(others))
+    paused = 0.0 if without_pauses else _paused(signals, row)
     mean, half = mean_interval(excess.tolist())
     caused = float(blame[row] * signals.mean(wait).sum() / (len(compute) - 1))
     late_data = sum(item.cost_seconds for item in findings if item.rank == signals.ranks[row])
-    steady = mean - _paused(signals, row)  # a pause is a cause of its own
+    steady = mean - paused
     cost = min(steady, caused)
     slow = half is not None and steady >= COMPUTE_EXCESS * typical and steady > half
     waited_for = cost >= COST_FLOOR * signals.step_seconds and (len(compute) == 2 or blame[row] >= BLAME_FLOOR)
     if not slow or not waited_for or mean < EXPLAINED_SHARE * late_data:
         return None
-    if (doubt := _doubt(signals, row, excess)) is not None:
+    if (doubt := _doubt(signals, row, excess, mean / typical)) is not None:
         return doubt
     rank, share = signals.ranks[row], format_percent(float(blame[row]), 0)
     return Finding(
@@ -138,6 +160,7 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
             f"compute time {format_seconds(float(means[row]))} a step against {format_seconds(typical)} "
             f"(median of the others): {format_seconds(mean)} ± {format_seconds(half or 0.0)} more, "
             f"over {signals.steps} steps",
+            *_quiet_evidence(signals, row, mean / typical),
             *_unsynchronized_evidence(signals, row),
             *_host_evidence(signals, row, mean),
         ),
@@ -162,34 +185,47 @@ def _paused(signals: Signals, row: int) -> float:
     return pauses.seconds_per_step * pauses.count[row] / max(pauses.count)
 
 
-def _doubt(signals: Signals, row: int, excess: SignalSeries) -> str | None:
-    """Why a rank that is slower in its steps is not called a straggler all the same."""
+def _blocks(values: Matrix, steps: SignalSeries) -> Matrix:
+    """Windows of steps as at most :data:`BLOCKS` parts of a run, each the mean over its steps."""
+    parts = np.array_split(np.arange(values.shape[1]), min(BLOCKS, values.shape[1]))
+    return np.stack([np.average(values[:, part], axis=1, weights=steps[part]) for part in parts], axis=1)
+
+
+def _doubt(signals: Signals, row: int, excess: SignalSeries, relative: float) -> str | None:
+    """Why a rank that is slower in its steps, by ``relative`` of the others' compute, is not called a straggler all the
+    same."""
     rank, mean = signals.ranks[row], float(excess.mean())
     quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
     if min(quarters) < STEADY_SHARE * mean:  # a slow rank is slow in every part of a run
         parts = ", ".join(format_seconds(max(0.0, quarter)) for quarter in quarters)
         return f"rank {rank} is slower by itself, but not steadily: {parts} a step from quarter to quarter"
-    unsynchronized = _unsynchronized(signals, row)
-    if unsynchronized is None and signals.origin is Origin.LAUNCH:
+    quiet, unsynchronized = _quiet(signals, row, relative), _unsynchronized(signals, row)
+    if quiet is None and unsynchronized is None and signals.origin is Origin.LAUNCH:
         return "no window without gradient synchronization was measured to check each rank's compute"
-    if unsynchronized is not None and not unsynchronized.slower:
+    slower_in_phases = quiet is not None and quiet.slower
+    if unsynchronized is not None and not unsynchronized.slower and not slower_in_phases:
         return (
             f"rank {rank} is {format_seconds(mean)} a step slower in training, but not {_APART[signals.origin]} "
             f"({format_seconds(unsynchronized.mine)} against {format_seconds(unsynchronized.others)})"
         )
-    if signals.other_processes is not None:
-        share_of_others = max(
-            0.0, float(signals.other_processes[row] - np.median(np.delete(signals.other_processes, row)))
-        )
-        if share_of_others * signals.step_seconds > EXPLAINED_SHARE * mean:
-            share = format_percent(share_of_others, 0)
-            return f"other processes took {share} more of rank {rank}'s cores; that can make it slow"
-    return None
+    if unsynchronized is None and quiet is not None and not quiet.slower:
+        return f"rank {rank} is {format_seconds(mean)} a step slower, but not in its forward pass and optimizer"
+    return explained_by_processes(signals, row, mean)
+
+
+def _quiet_evidence(signals: Signals, row: int, relative: float) -> list[str]:
+    quiet = _quiet(signals, row, relative)
+    if quiet is None or not quiet.slower or signals.origin is not Origin.LAUNCH:
+        return []
+    return [
+        f"forward pass and optimizer, while no gradient is in transfer: {format_seconds(quiet.mine)} against "
+        f"{format_seconds(quiet.others)} a step"
+    ]
 
 
 def _unsynchronized_evidence(signals: Signals, row: int) -> list[str]:
     unsynchronized = _unsynchronized(signals, row)
-    if unsynchronized is None:
+    if unsynchronized is None or not unsynchronized.slower:
         return []
     excess = unsynchronized.mine / unsynchronized.others - 1
     return [
@@ -217,17 +253,28 @@ def pauses(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     collection = pauses.collection_seconds_per_step
     if most < MIN_PAUSES or cost < PAUSE_FLOOR * signals.step_seconds:
         return None
+    row, chance = _rank_with_all(pauses)
+    if row is not None and explained_by_processes(signals, row, cost) is not None:
+        row = None
+    rank = None if row is None else signals.ranks[row]
+    certain = rank is None or chance <= CERTAIN_CHANCE
     by_collection = collection is not None and collection > EXPLAINED_SHARE * cost
     cause = "Python's garbage collection" if by_collection else "something other than garbage collection"
     if collection is None:
         cause = "a cause that was not recorded"
+    where, here = f"on the rank with most) cost {format_seconds(cost)} a step on average", ""
+    if rank is not None:
+        here = f" on rank {rank} or its host only"
+        where = (
+            f"on rank {rank}, nearly none on the others) cost {format_seconds(cost)} a step on average, and all wait"
+        )
     return Finding(
         kind=FindingKind.PAUSES,
+        rank=rank,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
-        confidence=Confidence.HIGH if by_collection or most >= CERTAIN_PAUSES else Confidence.MEDIUM,
-        summary=f"rare long steps ({most} of {signals.steps} on the rank with most) cost {format_seconds(cost)} a step "
-        f"on average, from {cause}",
+        confidence=Confidence.HIGH if certain and (by_collection or most >= CERTAIN_PAUSES) else Confidence.MEDIUM,
+        summary=f"rare long steps ({most} of {signals.steps} {where}, from {cause}",
         evidence=(
             "long steps by rank: "
             + ", ".join(f"{rank}: {count}" for rank, count in zip(signals.ranks, pauses.count, strict=True)),
@@ -235,8 +282,25 @@ def pauses(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         ),
         advice="call gc.freeze() after set-up and collect at a fixed interval on all ranks together"
         if by_collection
-        else "look for what runs now and then: checkpoints, logging, evaluation, other processes, periodic jobs",
+        else f"look for what runs now and then{here}: checkpoints, logging, evaluation, other processes, periodic jobs",
     )
+
+
+def _rank_with_all(pauses: Pauses) -> tuple[int | None, float]:
+    """The row of the rank on which nearly all pauses fall, where chance rarely does that; and
+    this chance."""
+    total, ranks = sum(pauses.count), len(pauses.count)
+    if pauses.by_rank is None or ranks == 1 or not total:
+        return None, 1.0
+    row = int(np.argmax(pauses.by_rank))
+    here = pauses.count[row]
+    # Of `total` pauses that fall on ranks at random, `here` or more on any one of them.
+    chance = ranks * sum(
+        math.comb(total, count) * (ranks - 1) ** (total - count) / ranks**total for count in range(here, total + 1)
+    )
+    if pauses.by_rank[row] < SAME_RANK_SHARE * sum(pauses.by_rank) or chance > SAME_RANK_CHANCE:
+        return None, chance
+    return row, chance
 
 
 def load_imbalance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
@@ -245,10 +309,9 @@ def load_imbalance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
     assert wait is not None and blame is not None  # noqa: S101 - in `needs`
     if (refusal := cannot_name(signals)) is not None:
         return refusal
-    named = [signals.ranks.index(finding.rank) for finding in findings if finding.rank is not None]
+    named = sorted({signals.ranks.index(finding.rank) for finding in findings if finding.rank is not None})
     left = float(signals.mean(wait).mean()) * float(1 - blame[named].sum())  # the slowest of a step minus the mean
-    if any(finding.kind is FindingKind.PAUSES for finding in findings):
-        left -= sum(finding.cost_seconds for finding in findings if finding.kind is FindingKind.PAUSES)
+    left -= sum(item.cost_seconds for item in findings if item.kind is FindingKind.PAUSES and item.rank is None)
     top = int(blame.argmax())
     if left < IMBALANCE_FLOOR * signals.step_seconds or (not named and blame[top] > IMBALANCE_TOP_BLAME):
         return None
@@ -271,22 +334,47 @@ def load_imbalance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
 
 
 @dataclass(frozen=True)
-class _Unsynchronized:
-    """A rank's compute that communication does not disturb, against the median of the others'. ``slower``: by 3 % and
-    beyond noise."""
+class _Undisturbed:
+    """A rank's compute that communication does not disturb, against the median of the others'. ``slower``: by enough to
+    confirm a straggler, and beyond noise."""
 
     mine: float
     others: float
     slower: bool
 
 
-def _unsynchronized(signals: Signals, row: int) -> _Unsynchronized | None:
+def _quiet(signals: Signals, row: int, relative: float) -> _Undisturbed | None:
+    """Of all steps, the phases in which nothing is in transfer. A rank that is slower as a whole is slower there by
+    the same share (``relative``), one that has extra work there by more: by half of that share at least, and by 10
+    %."""
+    windows = signals.windows
+    if windows is None or windows.quiet is None or len(windows) < MIN_SAMPLES:
+        return None
+    blocks = _blocks(windows.quiet, windows.steps)
+    others = median_of_others(blocks, row)
+    mean, half = mean_interval((blocks[row] - others).tolist())
+    typical = float(others.mean())
+    enough = mean >= max(QUIET_EXCESS, EXPLAINED_SHARE * relative) * typical
+    return _Undisturbed(float(blocks[row].mean()), typical, enough and half is not None and mean > half)
+
+
+def _unsynchronized(signals: Signals, row: int) -> _Undisturbed | None:
+    """By medians: one pass that something interrupted is one of twelve, and would widen an interval of the mean
+    beyond what is looked for."""
     series_by_rank = signals.unsynchronized
     if series_by_rank is None or any(len(series) < MIN_SAMPLES for series in series_by_rank):
         return None
-    intervals = [mean_interval(series.tolist()) for series in series_by_rank]
-    mine, half = intervals[row]
-    rest = [interval for index, interval in enumerate(intervals) if index != row]
-    others = float(np.median([mean for mean, _ in rest]))
-    noise = float(np.hypot(half or 0.0, max(width or 0.0 for _, width in rest)))
-    return _Unsynchronized(mine, others, mine - others > noise and mine - others >= COMPUTE_EXCESS * others)
+    medians = [float(np.median(series)) for series in series_by_rank]
+    others = float(np.median(np.delete(medians, row)))
+    least = [_least_shift(series_by_rank[row], series) for index, series in enumerate(series_by_rank) if index != row]
+    slower = float(np.median(least)) > 0 and medians[row] - others >= COMPUTE_EXCESS * others
+    return _Undisturbed(medians[row], others, slower)
+
+
+def _least_shift(mine: SignalSeries, theirs: SignalSeries) -> float:
+    """By how much ``mine`` are longer at least: the lower end of the 95 % interval of the shift between two samples
+    (Hodges and Lehmann's, from the normal approximation of Mann and Whitney's test), which no outlier moves."""
+    differences = np.sort(np.subtract.outer(mine, theirs).ravel())
+    first, second = len(mine), len(theirs)
+    place = first * second / 2 - 1.96 * math.sqrt(first * second * (first + second + 1) / 12)
+    return float(differences[max(0, int(place))])

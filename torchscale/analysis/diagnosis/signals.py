@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,6 +24,9 @@ enough to see an interruption of half a step. Injected pauses of 200 ms every 15
 (docs/tested-on.md)."""
 RARE_SHARE = 0.10
 """At most this share of steps are pauses; where more are long, long steps are how the rank works, not interruptions."""
+PAUSE_STEPS = 3
+"""A pause ends within so many steps: what interrupts a rank (a collection, a checkpoint) falls into one step or,
+where it runs beside training, a few. More long steps in a row are a rank that has become slow."""
 
 
 class Origin(Enum):
@@ -51,11 +54,48 @@ class Pauses:
         count: Of them, per rank; 0 where they are not rare.
         seconds_per_step: What they exceed the median by, per step, for the rank with most.
         collection_seconds_per_step: Python's garbage collection, for the rank with most; ``None`` if not measured.
+        by_rank: ``seconds_per_step`` of each rank; ``None`` if not recorded.
     """
 
     count: tuple[int, ...]
     seconds_per_step: float
     collection_seconds_per_step: float | None
+    by_rank: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Stretches of consecutive steps, without pauses; seconds per step.
+
+    Attributes:
+        steps: Of each window.
+        wall: Mean step of each window.
+        compute: Per rank and window.
+        quiet: What of it no communication disturbs; ``None`` where that is not known.
+    """
+
+    steps: SignalSeries
+    wall: SignalSeries
+    compute: Matrix
+    quiet: Matrix | None = None
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def merged(self, count: int) -> Windows:
+        """``count`` neighbours as one window each; what is left at the end goes to the last."""
+        starts = np.arange(0, max(count, len(self) // count * count), count)
+        steps = np.add.reduceat(self.steps, starts)
+
+        def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.asarray(np.add.reduceat(values * self.steps, starts, axis=-1) / steps)
+
+        return Windows(steps, mean(self.wall), mean(self.compute), None if self.quiet is None else mean(self.quiet))
+
+    def of(self, rows: Sequence[int]) -> Windows:
+        """Of some ranks."""
+        chosen = list(rows)
+        return Windows(self.steps, self.wall, self.compute[chosen], None if self.quiet is None else self.quiet[chosen])
 
 
 @dataclass(frozen=True)
@@ -104,6 +144,7 @@ class Signals:
         probe: All-reduces timed with nothing else running.
         link_bytes_per_second: What the link is rated at.
         pauses: Rare long steps.
+        windows: Stretches of consecutive steps.
         other_processes: Share of each rank's cores that other processes used.
         host_bound: The device idle because the host launches late; on CPU, time between operators.
         readbacks: Values read back from the device, per step.
@@ -114,8 +155,12 @@ class Signals:
         page_faults: Pages read back from disk per step, for the rank with most.
         fetched_memory: On CPUs alone, where the host's memory holds the tensors.
         on_device: Whether the work runs on a device beside the host.
-        staged: Whether most communication is sends and receives, as between the stages of a pipeline: its ranks hold
-            different work and wait for one another by design.
+        staged: Whether ranks send to and receive from each other, as the stages of a pipeline do: they hold different
+            work and wait for one another by design.
+        stages: Rows of the ranks of each stage, in the order of the pipeline: ranks of a stage hold equal work;
+            ``None`` where ``staged`` is false, or which ranks belong together is not known.
+        why_no_stages: What is missing to know the stages, where they are not known.
+        micro_batches: That pass through the pipeline in a step; ``None`` where it is not known.
         trusted: Whether the recording is good enough to name a rank.
     """
 
@@ -138,6 +183,7 @@ class Signals:
     probe: LinkProbe | None = None
     link_bytes_per_second: float | None = None
     pauses: Pauses | None = None
+    windows: Windows | None = None
     other_processes: SignalSeries | None = None
     host_bound: SignalSeries | None = None
     readbacks: float | None = None
@@ -149,6 +195,9 @@ class Signals:
     fetched_memory: FetchedMemory | None = None
     on_device: bool = True
     staged: bool = False
+    stages: tuple[tuple[int, ...], ...] | None = None
+    why_no_stages: str = ""
+    micro_batches: int | None = None
     trusted: bool = True
 
     def mean(self, values: Matrix | SignalSeries) -> SignalSeries:
@@ -166,6 +215,7 @@ class SignalName(Enum):
     BLAME = "which rank arrives last"
     DATA_WAIT = "waits for data"
     PAUSES = f"at least {MIN_COMPARED} steps, one by one"
+    WINDOWS = f"each rank's compute time over at least {MIN_COMPARED} steps, one by one"
     BUCKET_BYTES = "bucket sizes"
     PROBE = "all-reduces timed with nothing else running"
     TRANSFER = "exposed communication"
@@ -188,6 +238,7 @@ _READERS: dict[SignalName, Callable[[Signals], object | None]] = {
     SignalName.BLAME: lambda signals: signals.blame,
     SignalName.DATA_WAIT: lambda signals: signals.data_wait,
     SignalName.PAUSES: lambda signals: signals.pauses,
+    SignalName.WINDOWS: lambda signals: signals.windows,
     SignalName.BUCKET_BYTES: lambda signals: signals.bucket_bytes,
     SignalName.PROBE: lambda signals: signals.probe,
     SignalName.TRANSFER: lambda signals: signals.transfer,
@@ -207,8 +258,60 @@ def rare_long_steps(seconds: Matrix, collection_seconds: float | None = None) ->
     if seconds.shape[1] < MIN_COMPARED:
         return None
     medians = np.median(seconds, axis=1, keepdims=True)
-    long = seconds > LONG_STEP_FACTOR * medians
-    rare = long.mean(axis=1) <= RARE_SHARE
-    counts = np.where(rare, long.sum(axis=1), 0)
-    excess = np.where(long, seconds - medians, 0.0).mean(axis=1) * rare
-    return Pauses(tuple(int(count) for count in counts), float(excess.max()), collection_seconds)
+    paused = _paused_steps(seconds)
+    excess = np.where(paused, seconds - medians, 0.0).mean(axis=1)
+    return Pauses(
+        tuple(int(count) for count in paused.sum(axis=1)),
+        float(excess.max()),
+        collection_seconds,
+        tuple(float(value) for value in excess),
+    )
+
+
+MAX_WINDOWS = 200
+"""Windows that are kept of a launch: an adaptive measurement of up to 400 steps has one for each three steps, and one
+of two minutes a window for each 0.6 s, below the seconds for which a device throttles; 1 KB of JSON a rank and
+series."""
+WINDOW_STEPS = 3
+"""The least steps of a window: a mean of three scatters by little more than half as much as a step."""
+
+
+def step_windows(compute: Matrix, wall: SignalSeries, quiet: Matrix | None = None) -> Windows | None:
+    """Windows of the steps of each rank (rows); ``None`` for fewer than 20 steps.
+
+    Args:
+        compute: Seconds of each rank and step.
+        wall: Seconds of each step, all phases.
+        quiet: What of ``compute`` no communication disturbs.
+    """
+    steps = compute.shape[1]
+    if steps < MIN_COMPARED:
+        return None
+    count = min(MAX_WINDOWS, steps // WINDOW_STEPS)
+    edges = np.linspace(0, steps, count + 1).round().astype(np.int64)
+    kept = ~_paused_steps(compute)
+    left = np.add.reduceat(kept, edges[:-1], axis=1, dtype=np.float64)
+    sizes = np.diff(edges).astype(np.float64)
+
+    def mean(values: Matrix) -> Matrix:
+        sums = np.add.reduceat(np.where(kept, values, 0.0), edges[:-1], axis=1)
+        # A window of pauses alone says nothing of the steps between them.
+        return np.asarray(np.where(left > 0, sums / np.maximum(left, 1), np.median(values, axis=1, keepdims=True)))
+
+    return Windows(
+        sizes,
+        np.asarray(np.add.reduceat(wall, edges[:-1]) / sizes),
+        mean(compute),
+        None if quiet is None else mean(quiet),
+    )
+
+
+def _paused_steps(seconds: Matrix) -> NDArray[np.bool_]:
+    """Which steps of each rank are pauses: long, at most three in a row, and rare."""
+    long = seconds > LONG_STEP_FACTOR * np.median(seconds, axis=1, keepdims=True)
+    short_runs = np.zeros_like(long)
+    for row, marks in enumerate(long):
+        changes = np.flatnonzero(np.diff(np.concatenate([[False], marks, [False]]).astype(np.int8)))
+        for begin, end in changes.reshape(-1, 2):
+            short_runs[row, begin:end] = end - begin <= PAUSE_STEPS
+    return np.asarray(short_runs & (short_runs.mean(axis=1, keepdims=True) <= RARE_SHARE))

@@ -49,7 +49,7 @@ def summarize(
     if not state.has_figures:
         return summary
     flags = sorted({Flag(name) for launch in summary.facts.launches for name in launch.flags or ()})
-    by_launch = [launch_signals(result) for result in results]
+    by_launch = [launch_signals(result, cell) for result in results]
     pooled = _pooled(by_launch, step_seconds(results))
     return replace(
         summary,

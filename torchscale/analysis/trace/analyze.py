@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED
 from torchscale.analysis.trace.pairing import Paired, clock_offsets, ending_together, pair
 from torchscale.analysis.trace.signals import trace_signals
+from torchscale.analysis.trace.stages import find_stages
 from torchscale.analysis.trace.summary import breakdown, collective_summaries, kernel_summaries, worst_step
 from torchscale.analysis.trace.waits import Waits, in_windows
 from torchscale.analysis.trace.windows import NS, RankWindow, choose_window, rank_window, step_periods
@@ -26,7 +29,8 @@ def analyze_trace(trace: Trace, window: WindowChoice = WindowChoice.AUTO) -> Pro
             NCCL and holds no NCCL kernel, which is a recording without communication and not communication of 0 %.
     """
     _check(trace)
-    pairing = pair(trace)
+    layout = find_stages(trace.ranks)
+    pairing = pair(trace, layout.stages)
     in_order, group_problems = ending_together(trace, pairing.paired)
     offsets, clock_problems = clock_offsets(trace, in_order)
     kind, numbers, left_out = choose_window(trace, window)
@@ -35,8 +39,12 @@ def analyze_trace(trace: Trace, window: WindowChoice = WindowChoice.AUTO) -> Pro
     comparable = len(paired) > 0 and not clock_problems
     view = Waits(ranks, paired, offsets) if comparable else None
     window_seconds = sum(rank.length for rank in ranks) * NS
-    reasons = _doubts(trace, ranks, paired, left_out, pairing.problems + group_problems + clock_problems)
-    signals = trace_signals(ranks, view, trusted=not reasons)
+    about_waits = [*pairing.problems, *group_problems, *clock_problems, *_few_collectives(ranks, paired)]
+    doubts = _doubts(trace, ranks, left_out)
+    reasons = [*about_waits, *doubts]
+    signals = trace_signals(ranks, view, layout, trusted=not reasons)
+    if signals.stages is not None:  # whose ranks are compared by their compute, without waits and clocks
+        signals = replace(signals, trusted=not doubts)
     diagnosis = diagnose(signals)
     stall = None if view is None else sum(cover.length for cover in view.stalls) * NS / window_seconds * 100
     return ProfileAnalysis(
@@ -85,15 +93,17 @@ def _step_seconds(ranks: list[RankWindow]) -> float | None:
     return float(np.mean(step_periods(ranks).max(axis=0))) * NS
 
 
-def _doubts(
-    trace: Trace, ranks: list[RankWindow], paired: Paired, left_out: bool, problems: tuple[str, ...]
-) -> list[str]:
-    """Why shares of this recording are to be taken with care."""
-    doubts = list(problems)
+def _few_collectives(ranks: list[RankWindow], paired: Paired) -> list[str]:
+    if len(ranks) < 2 or len(paired) >= MIN_COMPARED:
+        return []
+    return [f"{len(paired)} collectives could be compared; fewer than {MIN_COMPARED} say little"]
+
+
+def _doubts(trace: Trace, ranks: list[RankWindow], left_out: bool) -> list[str]:
+    """Why shares of this recording are to be taken with care, besides waits."""
+    doubts = []
     if len(ranks) < 2:
         doubts.append("one rank alone: nobody to compare it with")
-    if len(ranks) > 1 and len(paired) < MIN_COMPARED:
-        doubts.append(f"{len(paired)} collectives could be compared; fewer than {MIN_COMPARED} say little")
     steps = len(ranks[0].steps)
     if steps and not left_out:
         doubts.append("one step was recorded, and the first carries the skew of the profiler's start")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.schema.profiles.span import RankTrace, Trace
+from torchscale.schema.profiles.span import SEND_RECV, RankTrace, Trace
 
-_ROOTED = {"broadcast", "reduce", "send_recv", "gather", "scatter"}
+_BETWEEN = " between "
+_ROOTED = {"broadcast", "reduce", SEND_RECV, "gather", "scatter"}
 """Collectives that do not end at the same moment on every rank, so that their ends do not show a clock's offset."""
-_SAME_HOST_SPREAD_NS = 100_000
+SAME_HOST_SPREAD_NS = 100_000
 _BETWEEN_HOSTS_SPREAD_NS = 5_000_000
 """Ranks' ends of a symmetric collective may lie this far apart (docs/diagnosis.md): what is left of the clocks between
 hosts after the offset is removed is that of NTP, some milliseconds; one host has one clock."""
@@ -25,7 +27,8 @@ _LEFT_OUT_SHARE = 0.10
 """More steps or collectives than this left out, and the rest may not stand for all."""
 
 Key = tuple[str, str, int, int, int]
-"""Group, operation, payload, step and number: what is equal on all ranks of a collective. Without sequence numbers the
+"""Group, operation, payload, step and number: what is equal on all ranks of a collective. The group of sends and
+receives ends in :data:`_BETWEEN`, and in their two ranks where these are known. Without sequence numbers the
 number counts within the step; the step is -1 where recordings do not tell, and with sequence numbers."""
 
 
@@ -86,28 +89,44 @@ class Pairing:
     notes: tuple[str, ...] = ()
 
 
-def pair(trace: Trace) -> Pairing:
+def pair(trace: Trace, stages: Sequence[Sequence[int]] | None = None) -> Pairing:
     """Pair by communicator and sequence number where the recording has them, else by operation, size and order within
-    the step that launched them, or within the recording where that is not known."""
+    the step that launched them, or within the recording where that is not known.
+
+    Sends and receives concern two ranks and not a group, so that their numbers differ between the ranks of a group:
+    they are paired between two ranks that are known, or the only ones. Without partners they are paired over all
+    ranks of the group if all called equally often and no stages of a pipeline are known.
+
+    Args:
+        trace: All ranks.
+        stages: Columns of the ranks of each stage of a pipeline: they are the groups of collectives that name none.
+    """
     ranks = trace.ranks
     keys = [_keys(rank) for rank in ranks]
     problems: list[str] = []
     notes: list[str] = []
-    members: dict[str, list[int]] = defaultdict(list)
-    for column, rank in enumerate(ranks):
-        for group in rank.collectives.groups:
-            members[group].append(column)
+    by_group: dict[str, dict[int, set[Key]]] = defaultdict(lambda: defaultdict(set))
+    for column, of_rank in enumerate(keys):
+        for key in of_rank:
+            by_group[key[0]][column].add(key)
     rows: list[tuple[Key, list[int]]] = []
-    for group, columns in members.items():
+    for group, columns in _groups(by_group, stages):
         if len(columns) < 2:
             continue
-        mine = [{key for key in keys[column] if key[0] == group} for column in columns]
-        if any(key[3] >= 0 for ours in mine for key in ours):
+        mine = [by_group[group][column] for column in columns]
+        of_two = _BETWEEN in group
+        if any(key[3] >= 0 for ours in mine for key in ours) and not (of_two and len(columns) > 2):
             mine, left_out, steps = _equal_steps(mine)
             if left_out:
                 told = f"{left_out} of {steps} steps in which ranks recorded different collectives are left out"
                 (problems if left_out > _LEFT_OUT_SHARE * steps else notes).append(told)
-        if any(len(ours) != len(mine[0]) for ours in mine) and not _numbered(ranks[columns[0]], group):
+        unequal = any(len(ours) != len(mine[0]) for ours in mine)
+        if of_two:
+            numbered = group.endswith(_BETWEEN) and _numbered(ranks[columns[0]], group.removesuffix(_BETWEEN))
+            # Of more than two ranks that all call equally often, it may be an all-to-all, whose kernels have this name.
+            if (len(columns) > 2 and (unequal or stages is not None)) or (unequal and not numbered):
+                continue
+        elif unequal and not _numbered(ranks[columns[0]], group):
             counted = [f"rank {ranks[column].rank}: {len(ours)}" for column, ours in zip(columns, mine, strict=True)]
             name = f"group {group!r}" if group else "the ranks"
             problems.append(
@@ -155,6 +174,17 @@ def ending_together(trace: Trace, paired: Paired) -> tuple[Paired, tuple[str, ..
     return kept, (f"{problem}; {hint}",) if count > _LEFT_OUT_SHARE * of else ()
 
 
+def _groups(
+    by_group: Mapping[str, Mapping[int, set[Key]]], stages: Sequence[Sequence[int]] | None
+) -> Iterator[tuple[str, list[int]]]:
+    """Groups, each with the columns of its ranks."""
+    for group, members in by_group.items():
+        if group or stages is None:
+            yield group, list(members)
+        else:
+            yield from (("", [column for column in stage if column in members]) for stage in stages)
+
+
 def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """What to subtract from each rank's clock, and why waits are not to be trusted, if they are not.
 
@@ -182,7 +212,7 @@ def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tupl
     ends = chosen.end - offsets
     spread = float(np.median(ends.max(axis=1) - ends.min(axis=1)))
     duration = float(np.median((chosen.end - chosen.start).max(axis=1)))
-    limit = _BETWEEN_HOSTS_SPREAD_NS if several else _SAME_HOST_SPREAD_NS
+    limit = _BETWEEN_HOSTS_SPREAD_NS if several else SAME_HOST_SPREAD_NS
     if spread > limit and spread > _RELATIVE_SPREAD * duration:
         return offsets, (
             f"the ranks' clocks do not agree: collectives end {spread / 1e6:.2f} ms apart (median), "
@@ -206,17 +236,30 @@ def _keys(rank: RankTrace) -> dict[Key, int]:
     for place in range(len(collectives)):
         group, op = collectives.groups[collectives.group[place]], collectives.ops[collectives.op[place]]
         size = int(collectives.payload_bytes[place])
-        if numbered[group]:
-            # Point-to-point operations are numbered apart.
-            key = (group, op if op == "send_recv" else "", -1, -1, int(collectives.sequence[place]))
+        label = _between(rank, group, place) if op == SEND_RECV else group
+        # Sends and receives are numbered apart, each rank's on its own: between two known ranks their order is sure.
+        if numbered[group] and (op != SEND_RECV or label.endswith(_BETWEEN)):
+            key = (label, op if op == SEND_RECV else "", -1, -1, int(collectives.sequence[place]))
             while key in places:  # one number, several kernels
-                key = (group, key[1] + "+", -1, -1, key[4])
+                key = (label, key[1] + "+", -1, -1, key[4])
         else:
             step = int(collectives.step[place])
-            key = (group, op, size, step, seen[group, op, size, step])
-            seen[group, op, size, step] += 1
+            key = (label, op, size, step, seen[label, op, size, step])
+            seen[label, op, size, step] += 1
         places[key] = place
     return places
+
+
+def _between(rank: RankTrace, group: str, place: int) -> str:
+    """The two ranks of a send or a receive, and its way where it is known."""
+    collectives = rank.collectives
+    peer, direction = int(collectives.peer[place]), int(collectives.direction[place])
+    if peer < 0 or collectives.peers_within_group:
+        return group + _BETWEEN
+    if not direction:
+        return f"{group}{_BETWEEN}{min(rank.rank, peer)} {max(rank.rank, peer)}"
+    source, target = (rank.rank, peer) if direction > 0 else (peer, rank.rank)
+    return f"{group}{_BETWEEN}{source} {target}"
 
 
 def _table(

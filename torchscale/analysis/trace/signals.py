@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals, rare_long_steps
+from torchscale.analysis.diagnosis.rule import MIN_SAMPLES
+from torchscale.analysis.diagnosis.signals import (
+    MIN_COMPARED,
+    Matrix,
+    Origin,
+    Signals,
+    rare_long_steps,
+    step_windows,
+)
 from torchscale.analysis.trace.intervals import IntervalSet
+from torchscale.analysis.trace.stages import StageLayout
 from torchscale.analysis.trace.waits import Waits
 from torchscale.analysis.trace.windows import NS, RankWindow
 from torchscale.schema.profiles.span import SpanCopyKind, SpanKind
 
+_SLICES = 24
+"""Parts of equal length of a recording with few steps or none, by which the ranks of a stage are compared: enough for
+an interval and for quarters, and each long beside a micro-batch."""
 
-def trace_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool) -> Signals:
+
+def trace_signals(ranks: list[RankWindow], view: Waits | None, layout: StageLayout, *, trusted: bool) -> Signals:
     """Per step where the recording has steps, else per window."""
+    signals = _group_signals(ranks, view, trusted=trusted)
+    if layout.stages is None:
+        return replace(signals, staged=_is_staged(ranks), why_no_stages=layout.reason)
+    return _staged_signals(signals, ranks, layout)
+
+
+def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool) -> Signals:
     if len(ranks[0].steps):
         begin = [rank.steps.start for rank in ranks]
         finish = [np.append(rank.steps.start[1:], rank.end) for rank in ranks]
@@ -35,6 +57,9 @@ def trace_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool)
     per_step = float(lengths.max(axis=0).mean())
     has_steps = steps >= MIN_COMPARED
     on_device = ranks[0].trace.on_device
+    quiet = None
+    if compute is not None and view is not None and not on_device:
+        quiet = compute - rows(_hidden(view.transfers, ranks))
     return Signals(
         origin=Origin.TRACE,
         ranks=tuple(rank.trace.rank for rank in ranks),
@@ -42,9 +67,7 @@ def trace_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool)
         steps=steps,
         collectives=None if view is None else len(view.paired),
         compute=compute,
-        unsynchronized=None
-        if compute is None or view is None or on_device
-        else tuple(compute - rows(_hidden(view.transfers, ranks))),
+        unsynchronized=None if quiet is None else tuple(quiet),
         data_wait=data if any(len(rank.waiting_for_data.start) for rank in ranks) else None,
         wait=wait,
         blame=None if view is None else view.blame_shares,
@@ -54,14 +77,75 @@ def trace_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool)
         overlap=_overlap(ranks),
         bucket_bytes=_buckets(ranks[0], steps),
         pauses=rare_long_steps(lengths - out, _collection_seconds(ranks, steps)),
+        windows=None if compute is None else step_windows(compute, lengths.mean(axis=0), quiet),
         host_bound=_mean_host_bound(host, ranks, begin, finish),
         readbacks=_readbacks(ranks, steps) if on_device and steps and _tells_operators(ranks) else None,
         readback_wait=_readback_wait(ranks, steps) if on_device and steps else None,
         on_device=on_device,
         pageable=_pageable(ranks) * NS / max(1, len(begin[0])) if on_device and _tells_memory(ranks) else None,
-        staged=_is_staged(ranks),
         trusted=trusted,
     )
+
+
+def _staged_signals(signals: Signals, ranks: list[RankWindow], layout: StageLayout) -> Signals:
+    """With the time that each rank computes by itself, in samples that the ranks of a stage can be compared by.
+
+    On devices that is the time in which kernels run; what else a rank waits for does not matter then. On CPUs it is
+    all but waits for data, receives and collectives: a send does not hold up the rank that computes on, and operators
+    are not all that a rank does.
+    """
+    steps = signals.steps
+    sliced = steps < MIN_SAMPLES
+    count = _SLICES if sliced else steps
+    units = max(1, steps) / count
+    edges = [
+        np.linspace(rank.start, rank.end, count + 1).round().astype(np.int64)
+        if sliced
+        else np.append(rank.steps.start, rank.end)
+        for rank in ranks
+    ]
+    compute = np.array([_computing(rank, edge) for rank, edge in zip(ranks, edges, strict=True)]) * NS / units
+    wall = np.array([np.diff(edge) for edge in edges]).mean(axis=0) * NS / units
+    operations = [
+        int(((rank.trace.collectives.start >= rank.start) & (rank.trace.collectives.start < rank.end)).sum())
+        for rank in ranks
+    ]
+    return replace(
+        signals,
+        collectives=min(operations),
+        compute=compute,
+        pauses=signals.pauses
+        if signals.on_device or sliced
+        else rare_long_steps(compute, _collection_seconds(ranks, steps)),
+        windows=None if sliced else step_windows(compute, wall),
+        staged=True,
+        stages=layout.stages,
+        micro_batches=_micro_batches(ranks, steps),
+    )
+
+
+def _computing(rank: RankWindow, edges: NDArray[np.int64]) -> Matrix:
+    begin, finish = edges[:-1], edges[1:]
+    if rank.trace.on_device:
+        return rank.compute.within(begin, finish).astype(np.float64)
+    collectives = rank.trace.collectives
+    waits = collectives.direction <= 0
+    waiting = IntervalSet(collectives.start[waits], collectives.end[waits]).clipped(rank.start, rank.end)
+    idle = waiting.minus(rank.compute).within(begin, finish) + rank.input_wait.within(begin, finish)
+    return (finish - begin - idle).astype(np.float64)
+
+
+def _micro_batches(ranks: list[RankWindow], steps: int) -> int | None:
+    """The first and the last stage send and receive once for each micro-batch, or more often where several tensors
+    pass; ``None`` without steps."""
+    if not steps:
+        return None
+    counts = []
+    for rank in ranks:
+        collectives = rank.trace.collectives
+        inside = (collectives.start >= rank.start) & (collectives.start < rank.end)
+        counts.append(int((collectives.point_to_point & inside).sum()))
+    return max(1, round(min(counts) / steps / 2))
 
 
 def _hidden(transfers: list[IntervalSet], ranks: list[RankWindow]) -> list[IntervalSet]:
@@ -77,8 +161,7 @@ def _is_staged(ranks: list[RankWindow]) -> bool:
         collectives = rank.trace.collectives
         lengths = collectives.end - collectives.start
         total += int(lengths.sum())
-        if "send_recv" in collectives.ops:
-            point_to_point += int(lengths[collectives.op == collectives.ops.index("send_recv")].sum())
+        point_to_point += int(lengths[collectives.point_to_point].sum())
     return 2 * point_to_point > total
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.signals import FetchedMemory, LinkProbe, Pauses, Signals
+from torchscale.analysis.diagnosis.signals import FetchedMemory, LinkProbe, Pauses, Signals, Windows
 from torchscale.schema.launch.steps import StepDigest
 from torchscale.schema.launch.training import TrainingResult
 
@@ -76,6 +76,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         probe=_typical_probe([launch.probe for launch in launches]),
         link_bytes_per_second=_least([launch.link_bytes_per_second for launch in launches]),
         pauses=_pauses([launch.pauses for launch in launches], scales),
+        windows=_windows([launch.windows for launch in launches], scales),
         other_processes=_mean([launch.other_processes for launch in launches]),
         throttled=_reasons([launch.throttled for launch in launches]),
         allocation_retries=_total([launch.allocation_retries for launch in launches]),
@@ -83,6 +84,9 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         fetched_memory=_fetched_memory([launch.fetched_memory for launch in launches], scales),
         on_device=first.on_device,
         staged=any(launch.staged for launch in launches),
+        stages=first.stages,
+        why_no_stages=first.why_no_stages,
+        micro_batches=first.micro_batches,
         trusted=all(launch.trusted for launch in launches),
     )
 
@@ -139,6 +143,28 @@ def _pauses(items: Sequence[Pauses | None], scales: Sequence[float]) -> Pauses |
         count=tuple(map(sum, zip(*(item.count for item, _ in known), strict=True))),
         seconds_per_step=statistics.fmean(item.seconds_per_step * scale for item, scale in known),
         collection_seconds_per_step=statistics.fmean(collection) if len(collection) == len(known) else None,
+        by_rank=_mean_by_rank(
+            [None if item.by_rank is None else [seconds * scale for seconds in item.by_rank] for item, scale in known]
+        ),
+    )
+
+
+def _mean_by_rank(items: Sequence[Sequence[float] | None]) -> tuple[float, ...] | None:
+    known = [item for item in items if item is not None]
+    return tuple(map(statistics.fmean, zip(*known, strict=True))) if len(known) == len(items) else None
+
+
+def _windows(items: Sequence[Windows | None], scales: Sequence[float]) -> Windows | None:
+    """Those of all launches, one after the other."""
+    known = [(item, scale) for item, scale in zip(items, scales, strict=True) if item is not None]
+    if len(known) < len(items):
+        return None
+    quiet = [item.quiet * scale for item, scale in known if item.quiet is not None]
+    return Windows(
+        np.concatenate([item.steps for item, _ in known]),
+        np.concatenate([item.wall * scale for item, scale in known]),
+        np.concatenate([item.compute * scale for item, scale in known], axis=1),
+        np.concatenate(quiet, axis=1) if len(quiet) == len(known) else None,
     )
 
 

@@ -8,11 +8,24 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.signals import FetchedMemory, LinkProbe, Origin, Pauses, Signals, rare_long_steps
+from torchscale.analysis.diagnosis.signals import (
+    FetchedMemory,
+    LinkProbe,
+    Matrix,
+    Origin,
+    Pauses,
+    Signals,
+    Windows,
+    rare_long_steps,
+    step_windows,
+)
 from torchscale.analysis.training.flags import other_processes_shares
 from torchscale.analysis.training.throughput import mean_step_seconds
+from torchscale.config.degrees import Degrees
+from torchscale.config.strategy import PipelineBase
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
-from torchscale.schema.launch.signals import LinkSample, SignalDigest
+from torchscale.schema.launch.signals import LinkSample, SignalDigest, StepWindows
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.launch.training import TrainingResult
 
@@ -34,13 +47,22 @@ def digest_signals(ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[
     pauses = rare_long_steps(compute + data)
     long_steps = None if pauses is None else pauses.count
     long_seconds = None if pauses is None else pauses.seconds_per_step
+    long_by_rank = None if pauses is None else pauses.by_rank
     syncs = [[step.sync for step in steps] for steps in ranks]
     if len(ranks) > 1 and any(value is None for row in syncs for value in row):
-        # Phases then hold waits for other ranks, and a pause of one would be seen in all.
-        return SignalDigest(compute=by_batch(compute), data_wait=by_batch(data))
+        # Phases then hold waits for other ranks, and a pause of one would be seen in all. In a pipeline waits are
+        # apart, but for those of copies that reduce gradients within the last backward pass: the forward pass has none.
+        piped = all(step.bubble is not None for row in ranks for step in row)
+        optimizer = np.array([[step.optimizer for step in steps] for steps in ranks])  # clipping waits for all ranks
+        windows = _windows(ranks, compute - optimizer, _phases(ranks, optimizer=False)) if piped else None
+        return SignalDigest(compute=by_batch(compute), data_wait=by_batch(data), windows=windows)
     if len(ranks) < 2:
         return SignalDigest(
-            compute=by_batch(compute), data_wait=by_batch(data), long_steps=long_steps, long_step_seconds=long_seconds
+            compute=by_batch(compute),
+            data_wait=by_batch(data),
+            long_steps=long_steps,
+            long_step_seconds=long_seconds,
+            long_step_seconds_by_rank=long_by_rank,
         )
     gradients = np.array([[step.exposed_sync or 0.0 for step in steps] for steps in ranks])
     buffers = np.array([[step.buffer_sync or 0.0 for step in steps] for steps in ranks])
@@ -64,11 +86,39 @@ def digest_signals(ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[
         exposed_p95=float(np.quantile(exposed, 0.95)),
         long_steps=long_steps,
         long_step_seconds=long_seconds,
+        long_step_seconds_by_rank=long_by_rank,
+        windows=_windows(ranks, compute, _phases(ranks, optimizer=True)),
     )
 
 
-def launch_signals(result: TrainingResult) -> Signals | None:
+def _phases(ranks: Sequence[Sequence[StepSample]], *, optimizer: bool) -> Matrix:
+    """Per rank and step, the phases in which no gradient is in transfer."""
+    return np.array([[step.forward + step.optimizer * optimizer for step in steps] for steps in ranks])
+
+
+def _windows(ranks: Sequence[Sequence[StepSample]], compute: Matrix, quiet: Matrix) -> StepWindows | None:
+    wall = np.array([[step.seconds for step in steps] for steps in ranks]).mean(axis=0)
+    windows = step_windows(compute, wall, quiet)
+    if windows is None or windows.quiet is None:
+        return None
+
+    def microseconds(values: NDArray[np.float64]) -> tuple[int, ...]:
+        return tuple(int(value) for value in np.rint(values * 1e6))
+
+    return StepWindows(
+        steps=tuple(int(count) for count in windows.steps),
+        wall_us=microseconds(windows.wall),
+        compute_us=tuple(microseconds(row) for row in windows.compute),
+        quiet_us=tuple(microseconds(row) for row in windows.quiet),
+    )
+
+
+def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> Signals | None:
     """What the rules judge of an ``ok`` launch; ``None`` where its ranks left no steps.
+
+    Args:
+        result: Of the launch.
+        cell: Whose launch it is; without it the stages of a pipeline are not known.
 
     Raises:
         ValueError: the signals are of another number of ranks, or of none of the batches.
@@ -111,13 +161,50 @@ def launch_signals(result: TrainingResult) -> Signals | None:
         link_bytes_per_second=min(rates) if rates and len(rates) == len(links) else None,
         pauses=None
         if digest.long_steps is None or digest.long_step_seconds is None
-        else Pauses(digest.long_steps, digest.long_step_seconds, max(collection) / steps if collection else None),
+        else Pauses(
+            digest.long_steps,
+            digest.long_step_seconds,
+            max(collection) / steps if collection else None,
+            digest.long_step_seconds_by_rank,
+        ),
+        windows=_read_windows(digest.windows),
         other_processes=None if other_processes is None else np.array(other_processes),
         throttled=tuple(throttled) if len(throttled) == len(ranks) else None,
         allocation_retries=sum(retries) if retries else None,
         page_faults=max(faults) / steps if faults else None,
         fetched_memory=_fetched_memory(ranks),
         on_device=ranks[0].device.kind != "cpu",
+        staged=cell is not None and cell.degrees.pipeline > 1,
+        stages=None if cell is None else _stages(cell.degrees),
+        why_no_stages="forward passes contain collectives of the ranks that share a stage, and so waits for others",
+        micro_batches=_micro_batches(cell),
+    )
+
+
+def _micro_batches(cell: TrainingCell | None) -> int | None:
+    if cell is None or cell.degrees.pipeline == 1 or not isinstance(cell.strategy, PipelineBase):
+        return None
+    return cell.strategy.pieces(cell.degrees)
+
+
+def _stages(degrees: Degrees) -> tuple[tuple[int, ...], ...] | None:
+    """Ranks of each stage; ``None`` without a pipeline, and where forward passes wait for parts of other ranks."""
+    if degrees.pipeline == 1 or degrees.shard > 1 or degrees.tensor > 1:
+        return None
+    ranks = range(degrees.world_size)
+    return tuple(
+        tuple(rank for rank in ranks if degrees.coordinate(rank).pipeline == stage) for stage in range(degrees.pipeline)
+    )
+
+
+def _read_windows(windows: StepWindows | None) -> Windows | None:
+    if windows is None:
+        return None
+    return Windows(
+        np.array(windows.steps, dtype=np.float64),
+        np.array(windows.wall_us) * 1e-6,
+        np.array(windows.compute_us) * 1e-6,
+        np.array(windows.quiet_us) * 1e-6,
     )
 
 
@@ -152,6 +239,11 @@ def _check_form(digest: SignalDigest, ranks: int) -> None:
         raise ValueError(f"{len(digest.transfer)} batches of transfer beside {counts.pop()} of compute")
     if digest.blame is not None and len(digest.blame) != ranks:
         raise ValueError(f"{len(digest.blame)} shares of the blame for {ranks} ranks")
+    windows = digest.windows
+    if windows is not None:
+        lengths = {len(windows.wall_us), *map(len, windows.compute_us), *map(len, windows.quiet_us)}
+        if len(windows.compute_us) != ranks or len(windows.quiet_us) != ranks or lengths != {len(windows.steps)}:
+            raise ValueError(f"its windows are not of {ranks} ranks with as many windows each")
 
 
 def _slowest(links: Sequence[LinkSample]) -> LinkProbe | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -32,7 +31,7 @@ from torchscale.schema.launch.steps import Digest, StepDigest, StopRule
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.analysis import ProfileAnalysis
-from torchscale.schema.profiles.finding import Diagnosis, Finding
+from torchscale.schema.profiles.finding import Diagnosis, Finding, FindingKind
 from torchscale.schema.state import State
 
 
@@ -160,13 +159,21 @@ def diagnose_cell(
     if not judged or pooled is None or cell.world_size == 1:
         return None
     together = diagnose(pooled) if len(judged) > 1 else judged[0]
-    named_by = Counter((finding.kind, finding.rank) for diagnosis in judged for finding in diagnosis.findings)
     findings = tuple(
-        _with_device(item, ranks) for item in together.findings if named_by[item.kind, item.rank] > len(judged) / 2
+        _with_device(item, ranks)
+        for item in together.findings
+        if sum(any(_agree(item, one) for one in diagnosis.findings) for diagnosis in judged) > len(judged) / 2
     )
     named = {finding.kind for finding in findings}
     abstained = [item for diagnosis in (together, *judged) for item in diagnosis.abstentions if item.kind not in named]
     return Diagnosis(findings=findings, abstentions=tuple(dict.fromkeys(abstained)))
+
+
+def _agree(finding: Finding, other: Finding) -> bool:
+    """Whether two findings are of one cause. Pauses of which a launch has too few to name their rank are those of the
+    rank that another names."""
+    unnamed = finding.kind is FindingKind.PAUSES and None in (finding.rank, other.rank)
+    return finding.kind is other.kind and (finding.rank == other.rank or unnamed)
 
 
 def _with_device(finding: Finding, ranks: Sequence[RankRecord]) -> Finding:

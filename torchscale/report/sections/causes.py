@@ -135,7 +135,7 @@ def _slower_compute(cell: TrainingSummary) -> CostlyCell | None:
 
 def _has_straggler(cell: TrainingSummary) -> bool:
     findings = () if cell.diagnosis is None else cell.diagnosis.findings
-    return any(finding.kind is FindingKind.STRAGGLER for finding in findings)
+    return any(finding.kind in (FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER) for finding in findings)
 
 
 def _slower_text(lost: Decomposition) -> str:

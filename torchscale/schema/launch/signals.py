@@ -72,6 +72,24 @@ class RankSignals(Frozen):
     throttle_reasons: tuple[str, ...] | None = None
 
 
+class StepWindows(Frozen):
+    """The steps of a measurement in stretches of some consecutive steps, without pauses, to see what comes and goes.
+    Whole microseconds: a step takes milliseconds, and a record of many ranks stays small.
+
+    Attributes:
+        steps: Of each window.
+        wall_us: Mean step of each window, all phases; mean over ranks.
+        compute_us: Per rank and window: mean compute of a step (in a pipeline without the optimizer).
+        quiet_us: Per rank and window: what of it no communication disturbs, forward pass and optimizer (in a pipeline
+            the forward pass).
+    """
+
+    steps: tuple[Count, ...]
+    wall_us: tuple[Count, ...]
+    compute_us: tuple[tuple[Count, ...], ...]
+    quiet_us: tuple[tuple[Count, ...], ...]
+
+
 class SignalDigest(Frozen):
     """The steps of all ranks as the diagnosis needs them. Series are means per step over each batch; seconds.
 
@@ -84,6 +102,8 @@ class SignalDigest(Frozen):
         exposed_p50, exposed_p95: Of the mean over ranks, over steps.
         long_steps: Per rank: steps over 1.5 times its median, where they are rare.
         long_step_seconds: What they exceed the median by, per step, for the rank with most.
+        long_step_seconds_by_rank: The same for each rank; ``None`` in older records.
+        windows: The steps in stretches; ``None`` for fewer than 20 steps, and in older records.
     """
 
     compute: tuple[tuple[float, ...], ...]
@@ -95,3 +115,5 @@ class SignalDigest(Frozen):
     exposed_p95: float | None = None
     long_steps: tuple[int, ...] | None = None
     long_step_seconds: float | None = None
+    long_step_seconds_by_rank: tuple[float, ...] | None = None
+    windows: StepWindows | None = None

@@ -12,8 +12,12 @@ class FindingKind(str, Enum):
 
     STRAGGLER = "straggler"
     """One rank is slower than the others by itself, and they wait for it."""
+    INTERMITTENT_STRAGGLER = "intermittent_straggler"
+    """One rank is slow for a while, again and again, as a device that throttles."""
     LOAD_IMBALANCE = "load_imbalance"
     """Ranks take turns at being the slow one."""
+    UNEVEN_STAGES = "uneven_stages"
+    """A stage of a pipeline has more work than the others."""
     EXPOSED_COMMUNICATION = "exposed_communication"
     """Gradients travel while nothing is computed."""
     SMALL_BUCKETS = "small_buckets"
@@ -47,7 +51,9 @@ class FindingKind(str, Enum):
 
 _TITLES = {
     FindingKind.STRAGGLER: "Straggler",
+    FindingKind.INTERMITTENT_STRAGGLER: "Intermittent straggler",
     FindingKind.LOAD_IMBALANCE: "Load imbalance",
+    FindingKind.UNEVEN_STAGES: "Uneven pipeline stages",
     FindingKind.EXPOSED_COMMUNICATION: "Exposed communication",
     FindingKind.SMALL_BUCKETS: "Small gradient buckets",
     FindingKind.SLOW_LINK: "Slow link",

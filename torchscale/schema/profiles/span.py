@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Nanoseconds = NDArray[np.int64]
+SEND_RECV = "send_recv"
+"""The operation of sends and receives, which are no collectives: each concerns two ranks."""
 
 
 class SpanKind(IntEnum):
@@ -93,6 +95,9 @@ class CollectiveSpans:
         step: Number of the recorded step in which it was launched; -1 where that is not known or in none.
         ops: Names: ``all_reduce``, ``broadcast`` …
         groups: Names of process groups or communicators; one ``""`` where the trace has none.
+        peer: Rank that a ``send_recv`` goes to or comes from, int32; -1 where the trace does not say.
+        direction: 1 for a send, -1 for a receive, 0 for both at once or where the trace does not say, int8.
+        peers_within_group: Whether ``peer`` counts the ranks of its group, as gloo's calls do, and not all ranks.
     """
 
     start: Nanoseconds
@@ -105,9 +110,19 @@ class CollectiveSpans:
     step: NDArray[np.int64]
     ops: tuple[str, ...]
     groups: tuple[str, ...]
+    peer: NDArray[np.int32]
+    direction: NDArray[np.int8]
+    peers_within_group: bool = False
 
     def __len__(self) -> int:
         return len(self.start)
+
+    @property
+    def point_to_point(self) -> NDArray[np.bool_]:
+        """Which are sends and receives."""
+        if SEND_RECV not in self.ops:
+            return np.zeros(len(self), dtype=bool)
+        return np.asarray(self.op == self.ops.index(SEND_RECV))
 
 
 @dataclass(frozen=True)

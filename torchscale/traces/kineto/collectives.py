@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.traces.columns import CollectiveRow, op_of
+from torchscale.schema.profiles.span import SEND_RECV
+from torchscale.traces.columns import CollectiveRow, direction_of, is_known_op, op_of
 from torchscale.traces.kineto.stream import EventArgs
 
 _GLOO_STAND_INS = {"reduce_scatter": "all_reduce"}
@@ -43,15 +44,18 @@ class GlooCall(NamedTuple):
     op: str
     args: EventArgs
     thread: int
+    direction: int = 0
 
 
 class GlooCompletion(NamedTuple):
-    """gloo's own annotation of a collective, which ends with it."""
+    """gloo's own annotation of a collective, which ends with it; that of a send or a receive ends with the wait for
+    it."""
 
     ts: float
     dur: float
     op: str
     args: EventArgs
+    direction: int = 0
 
 
 def nccl_rows(kernels: Sequence[NcclKernel], base: int) -> Iterator[CollectiveRow]:
@@ -59,19 +63,33 @@ def nccl_rows(kernels: Sequence[NcclKernel], base: int) -> Iterator[CollectiveRo
     for kernel in kernels:
         start, end = interval(kernel.ts, kernel.dur, base)
         args = kernel.args
-        op = op_of(args.collective or kernel.name)
-        yield CollectiveRow(start, end, op, args.group, payload_bytes(args), args.sequence, kernel.stream)
+        # Sends and receives that are started together are called "coalesced"; the kernel's name says what they are.
+        name = args.collective if is_known_op(args.collective) else kernel.name
+        peer = _rank_number(args.target), _rank_number(args.source)
+        yield CollectiveRow(
+            start,
+            end,
+            op_of(name),
+            _group_name(args),
+            payload_bytes(args),
+            args.sequence,
+            kernel.stream,
+            max(peer),
+            direction_of(name),
+        )
 
 
 def gloo_rows(calls: Sequence[GlooCall], completions: Sequence[GlooCompletion], base: int) -> Iterator[CollectiveRow]:
-    """The n-th call of an operation until the n-th completion of it."""
+    """The n-th call of an operation until the n-th completion of it; sends and receives apart."""
     completed_ops = {completion.op for completion in completions}
     completed_as = {
         call.op: call.op if call.op in completed_ops else _GLOO_STAND_INS.get(call.op, call.op) for call in calls
     }
-    for op in sorted(set(completed_as.values())):
-        called = sorted((call for call in calls if completed_as[call.op] == op), key=lambda call: call.ts)
-        done = sorted((completion for completion in completions if completion.op == op), key=lambda item: item.ts)
+    for op, direction in sorted({(completed_as[call.op], call.direction) for call in calls}):
+        called = [call for call in calls if (completed_as[call.op], call.direction) == (op, direction)]
+        called.sort(key=lambda call: call.ts)
+        done = [completion for completion in completions if (completion.op, completion.direction) == (op, direction)]
+        done.sort(key=lambda completion: completion.ts)
         # A recording that began between a call and its completion has a completion too many at its start.
         while done and called and done[0].ts < called[0].ts:
             del done[0]
@@ -81,7 +99,42 @@ def gloo_rows(calls: Sequence[GlooCall], completions: Sequence[GlooCompletion], 
             size = payload_bytes(completion.args)
             if size < 0:
                 size = payload_bytes(call.args)
-            yield CollectiveRow(start, max(start, end), call.op, call.args.group, size, -1, call.thread)
+            yield CollectiveRow(
+                start,
+                max(start, end),
+                call.op,
+                _group_name(call.args),
+                size,
+                -1,
+                call.thread,
+                _called_peer(call),
+                call.direction,
+            )
+
+
+def _group_name(args: EventArgs) -> str:
+    """With its ranks where they are recorded: groups along one dimension of a mesh can share a name."""
+    ranks = bytes(args.group_ranks).decode(errors="replace").strip('"')
+    return f"{args.group} {ranks}".strip() if args.group and ranks.startswith("[") else args.group
+
+
+def _rank_number(text: msgspec.Raw) -> int:
+    """A rank, written as a number or as text; -1 where there is none."""
+    digits = bytes(text).strip(b'" ')
+    return int(digits) if digits.isdigit() and len(digits) < 7 else -1
+
+
+def _called_peer(call: GlooCall) -> int:
+    """The rank within its group that a send or a receive is called with: after tensors and group, the first of its
+    values; -1 where values were not recorded."""
+    if call.op != SEND_RECV or not bytes(call.args.values):
+        return -1
+    try:
+        values: object = msgspec.json.decode(call.args.values)
+    except msgspec.DecodeError:
+        return -1
+    numbers = [int(value) for value in values if str(value).isdigit()] if isinstance(values, list) else []
+    return numbers[0] if numbers and numbers[0] < 1 << 20 else -1
 
 
 def nanoseconds(microseconds: NDArray[np.float64]) -> NDArray[np.int64]:

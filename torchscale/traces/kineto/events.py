@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.schema.profiles.span import CollectiveSpans, SpanCopyKind, SpanKind, Spans, Steps
-from torchscale.traces.columns import NameTable, StepRow, is_nccl, join_spans, make_collectives, make_steps, op_of
+from torchscale.traces.columns import (
+    NameTable,
+    StepRow,
+    direction_of,
+    is_nccl,
+    join_spans,
+    make_collectives,
+    make_steps,
+    op_of,
+)
 from torchscale.traces.kineto.collectives import (
     GlooCall,
     GlooCompletion,
@@ -156,7 +165,7 @@ class ColumnBuilder:
         return EventColumns(
             spans=spans,
             names=self._names.names,
-            collectives=make_collectives(rows),
+            collectives=make_collectives(rows, peers_within_group=not (self._kernels or self._on_device)),
             steps=make_steps(StepRow(*interval(step.ts, step.dur, base), step.number) for step in self._steps),
             on_device=self._on_device,
             pid=self._pid,
@@ -233,10 +242,12 @@ class ColumnBuilder:
             case Kept.NCCL_KERNEL:
                 self._kernels.append(NcclKernel(event.ts, event.dur, event.name, args, self._lane(event.tid)))
             case Kept.GLOO_CALL:
-                self._calls.append(GlooCall(event.ts, op_of(event.name), args, self._lane(event.tid)))
+                lane = self._lane(event.tid)
+                self._calls.append(GlooCall(event.ts, op_of(event.name), args, lane, direction_of(event.name)))
             case Kept.GLOO_COMPLETION:
-                op = op_of(event.name.removeprefix(_GLOO_PREFIX))
-                self._completions.append(GlooCompletion(event.ts, event.dur, op, args))
+                name = event.name.removeprefix(_GLOO_PREFIX)
+                done = GlooCompletion(event.ts, event.dur, op_of(name), args, direction_of(name))
+                self._completions.append(done)
             case Kept.MEMORY:
                 self._peaks[args.device_type] = max(self._peaks.get(args.device_type, -1), args.allocated)
             case Kept.STEP:

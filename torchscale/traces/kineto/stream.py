@@ -36,6 +36,10 @@ class EventArgs(msgspec.Struct, gc=False):
     collective: str = msgspec.field(name="Collective name", default="")
     allocated: int = msgspec.field(name="Total Allocated", default=-1)
     device_type: int = msgspec.field(name="Device Type", default=-1)
+    group_ranks: msgspec.Raw = msgspec.field(name="Process Group Ranks", default_factory=msgspec.Raw)
+    source: msgspec.Raw = msgspec.field(name="Src Rank", default_factory=msgspec.Raw)
+    target: msgspec.Raw = msgspec.field(name="Dst Rank", default_factory=msgspec.Raw)
+    values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default_factory=msgspec.Raw)
     shapes: msgspec.Raw = msgspec.field(name="Input Dims", default_factory=msgspec.Raw)
     types: msgspec.Raw = msgspec.field(name="Input type", default_factory=msgspec.Raw)
 

@@ -1,0 +1,127 @@
+"""Stages of a pipeline: ranks of a stage are compared with each other, and stages with one another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.analysis.diagnosis.test_diagnose import found, why_not
+from torchscale.analysis.diagnosis.signals import Origin, Signals, Windows, step_windows
+from torchscale.schema.profiles.finding import Confidence, FindingKind
+
+STEPS = 120
+RANK_KINDS = {FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER, FindingKind.UNEVEN_STAGES}
+
+
+def pipeline(
+    stages: int, copies: int, *, work: dict[int, float] | None = None, extra: Any = 0.0, noise: float = 0.03, seed:
+    int = 0, **changes: Any,
+) -> Signals:  # fmt: skip
+    """A recording of stages that compute 100 ms a step, or what ``work`` says, and ranks that take ``extra`` more."""
+    ranks = stages * copies
+    layout = tuple(tuple(range(stage * copies, (stage + 1) * copies)) for stage in range(stages))
+    base = np.array([(work or {}).get(rank // copies, 0.1) for rank in range(ranks)])[:, None]
+    random = np.random.default_rng(seed)
+    compute = base * (1 + noise * random.standard_normal((ranks, STEPS))) + extra
+    wall = np.full(STEPS, 1.3 * compute.mean(axis=1).max())
+    signals = Signals(
+        origin=Origin.TRACE,
+        ranks=tuple(range(ranks)),
+        step_seconds=float(wall.mean()),
+        steps=STEPS,
+        collectives=1000,
+        compute=compute,
+        windows=step_windows(compute, wall),
+        staged=True,
+        stages=layout,
+        micro_batches=8,
+    )
+    return replace(signals, **changes)
+
+
+def on_rank(ranks: int, row: int, values: Any) -> Any:
+    extra = np.zeros((ranks, STEPS))
+    extra[row] = values
+    return extra
+
+
+@pytest.mark.parametrize(("stages", "copies"), [(2, 2), (4, 4), (2, 8), (4, 2)])
+def test_a_slow_rank_among_its_peers_is_named(stages: int, copies: int) -> None:
+    work = {0: 0.06, stages - 1: 0.12}  # stages differ, and nobody is blamed for that
+    for row in range(stages * copies):
+        findings = found(pipeline(stages, copies, extra=on_rank(stages * copies, row, 0.08), work=work))
+        assert findings[FindingKind.STRAGGLER].rank == row
+        assert findings[FindingKind.STRAGGLER].cost_seconds == pytest.approx(0.08, rel=0.1)
+        assert findings[FindingKind.STRAGGLER].confidence is Confidence.HIGH
+
+
+@pytest.mark.parametrize(("stages", "copies"), [(2, 2), (4, 4), (4, 1), (8, 1)])
+def test_an_even_pipeline_names_nobody(stages: int, copies: int) -> None:
+    for seed in range(10):
+        signals = pipeline(stages, copies, noise=0.15, seed=seed)
+        assert not RANK_KINDS & set(found(signals))
+
+
+@pytest.mark.parametrize(("stages", "copies"), [(2, 2), (4, 4), (4, 1)])
+def test_a_stage_with_more_work_is_named_with_its_share(stages: int, copies: int) -> None:
+    for slow in range(stages):
+        findings = found(pipeline(stages, copies, work={slow: 0.16}))
+        finding = findings[FindingKind.UNEVEN_STAGES]
+        assert finding.rank == (slow if copies == 1 else None)
+        mean = (0.1 * (stages - 1) + 0.16) / stages
+        assert finding.cost_seconds == pytest.approx((0.16 - mean) * 7 / 8, rel=0.1)
+        assert f"stage {slow + 1} of {stages}" in finding.summary
+        assert f"does {0.16 / (mean * stages):.0%}".replace("%", " %") in finding.summary
+        assert f"an even split would give it {1 / stages:.0%}".replace("%", " %") in finding.summary
+        assert FindingKind.STRAGGLER not in findings
+
+
+def test_one_slow_rank_makes_no_stage_uneven() -> None:
+    findings = found(pipeline(2, 2, extra=on_rank(4, 3, 0.1)))
+    assert findings[FindingKind.STRAGGLER].rank == 3
+    assert FindingKind.UNEVEN_STAGES not in findings
+
+
+def test_slow_spells_among_peers() -> None:
+    spell = np.where(np.arange(STEPS) % 30 < 15, 0.06, 0.0)
+    for row in range(8):
+        findings = found(pipeline(4, 2, extra=on_rank(8, row, spell)))
+        assert findings[FindingKind.INTERMITTENT_STRAGGLER].rank == row
+        assert FindingKind.STRAGGLER not in findings
+
+
+def test_a_rank_that_was_slow_once_is_not_called_slow() -> None:
+    once = np.where(np.arange(STEPS) < 40, 0.06, 0.0)
+    signals = pipeline(2, 2, extra=on_rank(4, 1, once))
+    assert not RANK_KINDS & set(found(signals))
+    assert "once; measure longer" in why_not(signals, FindingKind.INTERMITTENT_STRAGGLER)
+
+
+def test_without_stages_nobody_is_compared_and_the_reason_is_given() -> None:
+    signals = pipeline(2, 2, extra=on_rank(4, 1, 0.1), why_no_stages="no group is recorded")
+    signals = replace(signals, stages=None)
+    assert not RANK_KINDS & set(found(signals))
+    assert why_not(signals, FindingKind.STRAGGLER).endswith("no group is recorded")
+    assert why_not(signals, FindingKind.UNEVEN_STAGES).endswith("no group is recorded")
+
+
+def test_a_single_micro_batch_gains_nothing_from_even_stages() -> None:
+    assert FindingKind.UNEVEN_STAGES in found(pipeline(4, 1, work={3: 0.16}))
+    assert FindingKind.UNEVEN_STAGES not in found(pipeline(4, 1, work={3: 0.16}, micro_batches=1))
+
+
+def test_a_launch_goes_by_forward_passes_where_copies_reduce_within_the_backward_pass() -> None:
+    """The peer of a slow rank waits for it in its last backward pass, so that both take equally long."""
+    signals = pipeline(2, 2)
+    assert signals.windows is not None
+    forward = signals.windows.compute / 3
+    forward[2] += 0.02
+    windows = Windows(signals.windows.steps, signals.windows.wall, signals.windows.compute, forward)
+    findings = found(replace(signals, origin=Origin.LAUNCH, windows=windows))
+    assert findings[FindingKind.STRAGGLER].rank == 2
+    assert "forward pass" in findings[FindingKind.STRAGGLER].summary
+    older = replace(signals, origin=Origin.LAUNCH, windows=None)
+    assert "without the windows" in why_not(older, FindingKind.UNEVEN_STAGES)

@@ -1,0 +1,212 @@
+"""Ranks that are slow for a while, again and again; and what looks a little like it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.analysis.diagnosis.test_diagnose import found, quiet, why_not
+from torchscale.analysis.diagnosis.signals import MAX_WINDOWS, Pauses, Signals, rare_long_steps, step_windows
+from torchscale.schema.profiles.finding import Confidence, FindingKind
+
+STEP = 0.013
+COMPUTE = 0.011
+FORWARD = 0.4
+"""Share of compute that is the forward pass and the optimizer."""
+KIND = FindingKind.INTERMITTENT_STRAGGLER
+
+
+def run_of(
+    extra: NDArray[np.float64],
+    *,
+    noise: float = 0.05,
+    seed: int = 0,
+    in_backward: bool = False,
+    compute: float = COMPUTE,
+) -> Signals:
+    """A run of steps whose ranks take ``extra`` (rank × step) more than ``compute``, and scatter by ``noise``."""
+    ranks, steps = extra.shape
+    random = np.random.default_rng(seed)
+    own = compute * (1 + noise * np.abs(random.standard_normal(extra.shape))) + extra
+    forward = (own - extra) * FORWARD + (0.0 if in_backward else extra)
+    wait = own.max(axis=0) - own
+    blame = np.zeros(ranks)
+    np.add.at(blame, own.argmax(axis=0), wait.sum(axis=0))
+    wall = own.max(axis=0) + 0.002
+    edges = np.linspace(0, steps, 11).astype(int)
+
+    def by_batch(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.stack([part.mean(axis=-1) for part in np.split(values, edges[1:-1], axis=-1)], axis=-1)
+
+    windows = step_windows(own, wall, forward)
+    assert windows is not None
+    return replace(
+        quiet(ranks),
+        step_seconds=float(wall.mean()),
+        steps=steps,
+        compute=by_batch(own),
+        wait=by_batch(wait),
+        blame=blame / blame.sum(),
+        transfer=np.full(10, 0.0001),
+        data_wait=np.zeros((ranks, 10)),
+        exposed_p50=None,
+        exposed_p95=None,
+        pauses=rare_long_steps(own, 0.0),
+        windows=windows,
+    )
+
+
+def spells(
+    ranks: int, row: int, steps: int, extra: float, period: int, share: float = 0.5, shift: int = 0
+) -> NDArray[np.float64]:
+    """``extra`` on one rank during ``share`` of every ``period`` steps."""
+    values = np.zeros((ranks, steps))
+    values[row, (np.arange(steps) + shift) % period < share * period] = extra
+    return values
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize(("period", "share"), [(160, 0.5), (60, 0.5), (240, 0.3), (100, 0.7)])
+def test_spells_of_each_rank_are_found_with_their_share_and_cost(ranks: int, period: int, share: float) -> None:
+    for row in range(ranks):
+        extra = spells(ranks, row, 1000, 0.006, period, share, shift=17 * row)
+        findings = found(run_of(extra, seed=row))
+        finding = findings[KIND]
+        assert finding.rank == row
+        assert finding.cost_seconds == pytest.approx(0.006 * share, rel=0.2)
+        assert "throttles" in finding.advice
+        assert FindingKind.STRAGGLER not in findings
+        assert FindingKind.LOAD_IMBALANCE not in findings
+    slow_time = share * (STEP + 0.006) / (STEP + share * 0.006)
+    words = findings[KIND].summary
+    told = float(words.split(" slow ")[1].split(" %")[0]) / 100
+    assert told == pytest.approx(slow_time, abs=0.08)
+
+
+@pytest.mark.parametrize("extra", [0.0015, 0.003, 0.02])
+def test_slight_and_heavy_spells(extra: float) -> None:
+    finding = found(run_of(spells(3, 1, 1500, extra, 200)))[KIND]
+    assert finding.rank == 1
+    assert finding.confidence is Confidence.HIGH
+
+
+def test_an_adaptive_run_of_few_spells_says_so() -> None:
+    finding = found(run_of(spells(2, 1, 400, 0.006, 180, shift=40)))[KIND]
+    assert (finding.rank, finding.confidence) == (1, Confidence.MEDIUM)
+    assert "measure longer first" in finding.advice
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
+def test_clean_runs_name_nobody(ranks: int, noise: float) -> None:
+    for seed in range(25):
+        findings = found(run_of(np.zeros((ranks, 400)), noise=noise, seed=seed))
+        assert all(finding.rank is None for finding in findings.values())
+
+
+def test_disturbances_that_hit_ranks_in_turn_name_nobody() -> None:
+    for ranks in (2, 3, 4):
+        extra = np.zeros((ranks, 1200))
+        for number in range(12):
+            extra[number % ranks, number * 100 + 20 : number * 100 + 70] = 0.006
+        signals = run_of(extra)
+        assert all(finding.rank is None for finding in found(signals).values())
+
+
+def test_one_slow_stretch_is_no_pattern() -> None:
+    extra = np.zeros((2, 600))
+    extra[1, 100:300] = 0.006
+    signals = run_of(extra)
+    assert KIND not in found(signals)
+    assert "once; measure longer" in why_not(signals, KIND)
+    assert "not steadily" in why_not(signals, FindingKind.STRAGGLER)
+
+
+def test_two_slight_stretches_are_no_pattern() -> None:
+    extra = np.zeros((2, 600))
+    extra[1, 100:200] = extra[1, 400:500] = 0.0025
+    assert "2 times; measure longer" in why_not(run_of(extra), KIND)
+
+
+def test_what_other_processes_took_is_no_spell_of_the_device() -> None:
+    signals = replace(run_of(spells(2, 1, 1000, 0.006, 160)), other_processes=np.array([0.01, 0.25]))
+    assert KIND not in found(signals)
+    assert "other processes took 24 %" in why_not(signals, KIND)
+
+
+def test_spells_in_the_backward_pass_alone_can_be_communication() -> None:
+    signals = run_of(spells(2, 0, 1000, 0.006, 160), in_backward=True)
+    assert KIND not in found(signals)
+    assert "while gradients are in transfer" in why_not(signals, KIND)
+
+
+def test_a_steady_straggler_stays_one() -> None:
+    for row in (0, 1):
+        extra = np.zeros((2, 400))
+        extra[row] = 0.002
+        findings = found(run_of(extra, seed=row, noise=0.1))
+        assert KIND not in findings
+        assert findings[FindingKind.STRAGGLER].rank == row
+        assert findings[FindingKind.STRAGGLER].cost_seconds == pytest.approx(0.002, rel=0.2)
+
+
+@pytest.mark.parametrize("every", [2, 3, 7])
+def test_a_rank_that_is_slow_in_every_nth_step_is_a_straggler(every: int) -> None:
+    extra = np.zeros((3, 840))
+    extra[2, ::every] = 0.005
+    findings = found(run_of(extra))
+    assert KIND not in findings
+    assert findings[FindingKind.STRAGGLER].rank == 2
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_pauses_of_one_rank_are_its_pauses(ranks: int) -> None:
+    for row in range(ranks):
+        extra = np.zeros((ranks, 400))
+        extra[row, 7::40] = 0.2
+        findings = found(run_of(extra, seed=row))
+        finding = findings[FindingKind.PAUSES]
+        assert finding.rank == row
+        assert finding.cost_seconds == pytest.approx(0.2 / 40, rel=0.1)
+        assert finding.confidence is Confidence.HIGH
+        assert not {KIND, FindingKind.STRAGGLER, FindingKind.LOAD_IMBALANCE} & set(findings)
+        assert f"on rank {row}" in finding.summary
+
+
+def test_pauses_of_all_and_of_any_rank_are_nobodys() -> None:
+    together = np.zeros((2, 400))
+    together[:, 7::40] = 0.2
+    assert found(run_of(together))[FindingKind.PAUSES].rank is None
+    in_turn = np.zeros((2, 400))
+    in_turn[0, 7::80] = in_turn[1, 47::80] = 0.2
+    assert found(run_of(in_turn))[FindingKind.PAUSES].rank is None
+
+
+def test_few_pauses_on_one_rank_may_be_chance() -> None:
+    few = Pauses((3, 0), 0.01, 0.0, (0.01, 0.0))
+    assert found(replace(quiet(2), pauses=few))[FindingKind.PAUSES].rank is None
+    older = Pauses((30, 0), 0.01, 0.0)
+    assert found(replace(quiet(2), pauses=older))[FindingKind.PAUSES].rank is None
+
+
+def test_windows_leave_pauses_out_and_keep_their_number_small() -> None:
+    seconds = np.full((2, 5000), 0.01)
+    seconds[0, 3::50] = 0.5
+    windows = step_windows(seconds, seconds.max(axis=0))
+    assert windows is not None and len(windows) == MAX_WINDOWS
+    assert windows.steps.sum() == 5000
+    assert windows.compute == pytest.approx(np.full((2, MAX_WINDOWS), 0.01))
+    joined = windows.merged(8)
+    assert len(joined) == 25 and joined.steps.sum() == 5000
+    assert step_windows(seconds[:, :19], seconds[0, :19]) is None
+
+
+def test_long_steps_in_a_row_are_no_pause() -> None:
+    seconds = np.full((2, 200), 0.01)
+    seconds[0, 50:58] = 0.03
+    seconds[0, 100:102] = 0.03
+    pauses = rare_long_steps(seconds)
+    assert pauses is not None and pauses.count == (2, 0)

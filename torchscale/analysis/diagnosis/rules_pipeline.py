@@ -1,0 +1,223 @@
+"""Rules about pipelines: ranks of a stage hold equal work and are compared with each other, stages with one another.
+
+They go by the time that each rank computes by itself; waits say little here, since every stage waits for the others by
+design.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchscale.analysis.diagnosis.rule import COST_FLOOR, MIN_SAMPLES, Judgement, median_of_others, percent
+from torchscale.analysis.diagnosis.rules_spells import Spells, judge_spells, slow_spells
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Signals, SignalSeries, Windows
+from torchscale.analysis.stats.series import mean_interval
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
+from torchscale.util.units import format_percent, format_seconds
+
+PEER_EXCESS = 0.10
+"""How much longer than its peers' median a rank of a stage computes to be named. Chosen above the 3 % of ranks without
+stages: there is no measurement without communication that could confirm it."""
+STAGE_EXCESS = 0.10
+"""How much more than the mean of all stages the slowest computes. Chosen: the embedding on the first stage and the
+head on the last make some difference in every pipeline."""
+STAGE_FLOOR = 0.05
+"""Share of the step that an even split would gain at most; as for exposed communication, some is left in every run."""
+STEADY_SHARE = 0.5
+"""Of the mean excess, in every quarter of the run, as for other stragglers."""
+BLOCKS = 12
+"""Parts of a run that its mean's interval is from."""
+
+
+def slow_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """A rank that computes longer than those that hold the same stage."""
+    if (refusal := _cannot_compare(signals)) is not None:
+        return refusal
+    assert signals.stages is not None  # noqa: S101 - else it refuses
+    values = _samples(signals)
+    candidates = [peer for stage in signals.stages if len(stage) > 1 and (peer := _slowest(values, stage)) is not None]
+    named = {item.rank for item in findings if item.kind is FindingKind.INTERMITTENT_STRAGGLER}
+    candidates = [
+        peer
+        for peer in candidates
+        if signals.ranks[peer.row] not in named and peer.excess >= COST_FLOOR * signals.step_seconds
+    ]
+    if not candidates:
+        return None
+    peer = max(candidates, key=lambda item: item.excess)
+    rank = signals.ranks[peer.row]
+    if not peer.steady:
+        return f"rank {rank} computes longer than the other ranks of its stage, but not steadily"
+    what = "forward pass takes" if _forward_only(signals) else "own compute takes"
+    peers = ", ".join(str(signals.ranks[row]) for row in peer.stage if row != peer.row)
+    return Finding(
+        kind=FindingKind.STRAGGLER,
+        rank=rank,
+        cost_percent=percent(peer.excess, signals),
+        cost_seconds=peer.excess,
+        confidence=Confidence.HIGH if _enough(signals) else Confidence.MEDIUM,
+        summary=f"rank {rank}'s {what} {format_seconds(peer.mine)} a step, {peer.mine / peer.others:.1f} times that of "
+        f"the ranks with equal work (rank{'s' * (len(peer.stage) > 2)} {peers}: {format_seconds(peer.others)}); "
+        "its pipeline waits for it in every micro-batch",
+        evidence=(
+            f"{format_seconds(peer.excess)} ± {format_seconds(peer.half)} more than the median of its stage, over "
+            f"{_extent(signals)}",
+            f"{len(signals.stages)} stages of {len(peer.stage)} ranks each hold equal work",
+        ),
+        advice=f"compare rank {rank}'s device with those of the same stage (clocks, temperature, ECC, PCIe width, NUMA "
+        "binding, other processes) and its share of the data; swap it to see whether slowness moves with the device",
+    )
+
+
+def intermittent_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """A rank that is slower than those that hold the same stage for a while, again and
+    again."""
+    del findings
+    if (refusal := _cannot_compare(signals)) is not None:
+        return refusal
+    windows = _work(signals)
+    assert signals.stages is not None and windows is not None  # noqa: S101 - the rule needs windows
+    reasons: list[str] = []
+    found: list[Spells] = []
+    for stage in signals.stages:
+        spells = None if len(stage) < 2 else slow_spells(windows, stage)
+        if isinstance(spells, str):
+            reasons.append(spells)
+        elif spells is not None:
+            found.append(spells)
+    if not found:
+        return reasons[0] if reasons else None
+    worst = max(found, key=lambda item: item.cost)
+    return judge_spells(signals, worst, worst.cost, "the ranks of its stage")
+
+
+def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """A stage that computes longer than an even split of the work would have it."""
+    del findings
+    if (refusal := _cannot_compare(signals)) is not None:
+        return refusal
+    assert signals.stages is not None  # noqa: S101 - else it refuses
+    if len(signals.stages) < 2:
+        return None
+    values = _samples(signals)
+    # The lower median of its ranks: one rank of a stage that is slow makes no stage uneven.
+    by_stage = np.array([np.sort(values[list(stage)], axis=0)[(len(stage) - 1) // 2] for stage in signals.stages])
+    means = by_stage.mean(axis=1)
+    slowest, even = int(means.argmax()), float(means.mean())
+    excess = by_stage[slowest] - by_stage.mean(axis=0)
+    mean, half = mean_interval(excess.tolist())
+    batches = signals.micro_batches
+    gain = mean if batches is None else mean * (1 - 1 / batches)
+    if half is None or mean <= half or mean < STAGE_EXCESS * even or gain < STAGE_FLOOR * signals.step_seconds:
+        return None
+    if not _is_steady(excess):
+        return f"stage {slowest + 1} computes longer than the others, but not steadily"
+    stage = signals.stages[slowest]
+    where = _ranks_text(signals, stage)
+    share = float(means[slowest] / means.sum())
+    alone = len(stage) == 1
+    return Finding(
+        kind=FindingKind.UNEVEN_STAGES,
+        rank=signals.ranks[stage[0]] if alone else None,
+        cost_percent=percent(gain, signals),
+        cost_seconds=gain,
+        confidence=Confidence.HIGH if _enough(signals) and not alone else Confidence.MEDIUM,
+        summary=f"stage {slowest + 1} of {len(means)} ({where}) does {format_percent(share, 0)} of the work; an even "
+        f"split would give it {format_percent(1 / len(means), 0)}. All stages wait for it",
+        evidence=(
+            f"compute of a step by stage{' (forward pass)' if _forward_only(signals) else ''}: "
+            + ", ".join(
+                f"{number} ({_ranks_text(signals, ranks)}): {format_seconds(float(value))}"
+                for number, (ranks, value) in enumerate(zip(signals.stages, means, strict=True), start=1)
+            ),
+            f"{format_seconds(mean)} ± {format_seconds(half)} more than the mean stage, over {_extent(signals)}",
+        ),
+        advice=f"move layers from stage {slowest + 1} to stage {int(means.argmin()) + 1}, which has least; count the "
+        "embedding and the head as layers"
+        + (f". It is one rank, and a slow device looks the same: compare {where}'s clocks with others'" * alone),
+    )
+
+
+@dataclass(frozen=True)
+class _Peer:
+    """The slowest rank of a stage. Seconds a step: its compute, that of the others, how much more, and the half-width
+    of the 95 % interval of that."""
+
+    row: int
+    stage: tuple[int, ...]
+    mine: float
+    others: float
+    excess: float
+    half: float
+    steady: bool
+
+
+def _slowest(values: Matrix, stage: tuple[int, ...]) -> _Peer | None:
+    group = values[list(stage)]
+    row = int(group.mean(axis=1).argmax())
+    others = median_of_others(group, row)
+    excess = group[row] - others
+    mean, half = mean_interval(excess.tolist())
+    typical = float(others.mean())
+    if half is None or mean <= half or mean < PEER_EXCESS * typical:
+        return None
+    return _Peer(stage[row], stage, float(group[row].mean()), typical, mean, half, _is_steady(excess))
+
+
+def _cannot_compare(signals: Signals) -> str | None:
+    if signals.stages is None:
+        return "ranks communicate by sends and receives, as stages of a pipeline do: they hold different work; " + (
+            signals.why_no_stages or "which of them hold equal work is not known"
+        )
+    if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:
+        return f"fewer than {MIN_COMPARED} steps or collectives"
+    if signals.origin is Origin.LAUNCH and signals.windows is None:
+        return (
+            f"fewer than {MIN_COMPARED} steps, or a record without the windows of steps that show each rank's compute"
+        )
+    if _samples(signals).shape[1] < MIN_SAMPLES:
+        return "too few samples of each rank's compute time"
+    return None
+
+
+def _forward_only(signals: Signals) -> bool:
+    """Copies of a stage reduce gradients within their last backward pass, as far as a launch can tell."""
+    return signals.origin is Origin.LAUNCH and any(len(stage) > 1 for stage in signals.stages or ())
+
+
+def _work(signals: Signals) -> Windows | None:
+    """Windows of the time that each rank computes by itself."""
+    windows = signals.windows
+    if windows is None:
+        return None
+    forward = windows.quiet if _forward_only(signals) else None
+    return Windows(windows.steps, windows.wall, windows.compute if forward is None else forward)
+
+
+def _samples(signals: Signals) -> Matrix:
+    """The time that each rank computes by itself, in at most :data:`BLOCKS` parts of the run; seconds per step."""
+    windows = _work(signals)
+    assert signals.compute is not None  # noqa: S101 - in `needs`
+    values = signals.compute if windows is None else windows.compute
+    parts = np.array_split(np.arange(values.shape[1]), min(BLOCKS, values.shape[1]))
+    return np.stack([values[:, part].mean(axis=1) for part in parts], axis=1)
+
+
+def _is_steady(excess: SignalSeries) -> bool:
+    quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
+    return min(quarters) >= STEADY_SHARE * float(excess.mean())
+
+
+def _enough(signals: Signals) -> bool:
+    return signals.steps >= MIN_COMPARED
+
+
+def _extent(signals: Signals) -> str:
+    return f"{signals.steps} steps" if signals.steps else "the whole recording"
+
+
+def _ranks_text(signals: Signals, stage: tuple[int, ...]) -> str:
+    ranks = [signals.ranks[row] for row in stage]
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

@@ -1,0 +1,230 @@
+"""A rank that is slow for a while, again and again: what a device that throttles looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.analysis.diagnosis.rule import (
+    COST_FLOOR,
+    EXPLAINED_SHARE,
+    Judgement,
+    cannot_name,
+    explained_by_processes,
+    median_of_others,
+    percent,
+)
+from torchscale.analysis.diagnosis.signals import Origin, Signals, SignalSeries, Windows
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
+from torchscale.util.units import format_percent, format_seconds
+
+SPELL_EXCESS = 0.10
+"""How much slower than the others' median a rank is in its slow spells. Chosen: a device that throttles lowers its
+clocks by tens of per cent, and windows of a few steps scatter by some."""
+FEW_SPELLS_EXCESS = 0.30
+"""The same for two spells only: a core of a shared host was seen to run 30 % slower for seconds (docs/tested-on.md)."""
+MIN_SPELLS = 2
+"""One slow stretch may be anything that passed; what comes back is a pattern."""
+CERTAIN_SPELLS = 5
+"""Of two ranks, chance puts five disturbances on the same one in 1 of 16 runs, of more ranks less often."""
+SEPARATION = 4.0
+"""Distance of the two levels ÷ scatter within a level. A single normal distribution cut at its best place reaches
+2.7."""
+RUNS_LIMIT = -2.5
+"""Standard deviations by which slow and fast windows change places less often than in random order (Wald and
+Wolfowitz's test of runs): 0.6 % of random orders reach it."""
+MIN_WINDOWS = 12
+"""Below it the test of runs cannot tell two spells from chance."""
+FAST_SHARE = 0.5
+"""Between its slow spells the rank is at most this share of the excess slower than the others; else it is slow
+always."""
+SOLE_SHARE = 2 / 3
+"""Share of the time that all ranks lose in slow spells which is one rank's. Below it ranks are slow in turn: what
+disturbs them is not one device."""
+_SCALES = (1, 2, 4, 8)
+"""Windows that are joined: a small difference is seen in long windows only, a short spell in short ones."""
+
+
+@dataclass(frozen=True)
+class Spells:
+    """The slow spells of a rank.
+
+    Attributes:
+        row: Of the rank.
+        count: Of spells.
+        share: Of the time in which it is slow.
+        seconds: A spell lasts on average.
+        rise: Seconds a step that it is slower in its spells than between them.
+        excess: Seconds a step that it is slower in its spells than the others.
+        typical: Compute of the others.
+        cost: Seconds per step over the whole measurement.
+        quiet_rise: ``rise`` of what no communication disturbs, as a share of what a rank that slows down as a whole
+            would show there; ``None`` where that is not known.
+    """
+
+    row: int
+    count: int
+    share: float
+    seconds: float
+    rise: float
+    excess: float
+    typical: float
+    cost: float
+    quiet_rise: float | None
+
+
+def intermittent_straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Slow spells of one rank that come back, and that nothing else explains."""
+    del findings
+    windows, wait, blame = signals.windows, signals.wait, signals.blame
+    assert windows is not None and wait is not None and blame is not None  # noqa: S101 - in `needs`
+    if (refusal := cannot_name(signals)) is not None:
+        return refusal
+    spells = slow_spells(windows, range(len(signals.ranks)))
+    if spells is None or isinstance(spells, str):
+        return spells
+    caused = float(blame[spells.row] * signals.mean(wait).sum() / (len(signals.ranks) - 1))
+    return judge_spells(signals, spells, min(spells.cost, caused), "the others")
+
+
+def judge_spells(signals: Signals, spells: Spells, cost: float, others: str) -> Judgement:
+    """The finding, or why these spells are not called one; ``others`` says with whom the rank is compared."""
+    rank = signals.ranks[spells.row]
+    if cost < COST_FLOOR * signals.step_seconds:
+        return None
+    if spells.count < MIN_SPELLS:
+        return (
+            f"rank {rank} was {format_seconds(spells.excess)} a step slower than {others} for "
+            f"{format_seconds(spells.seconds)}, once; measure longer to see whether it comes back"
+        )
+    if spells.excess < FEW_SPELLS_EXCESS * spells.typical and spells.count == MIN_SPELLS:
+        return f"rank {rank} was slower than {others} for a while, {MIN_SPELLS} times; measure longer"
+    if spells.quiet_rise is not None and spells.quiet_rise < EXPLAINED_SHARE:
+        return f"rank {rank} is slower at times, but only while gradients are in transfer, which can slow its compute"
+    if (reason := explained_by_processes(signals, spells.row, spells.cost)) is not None:
+        return reason
+    share = format_percent(spells.share, 0)
+    return Finding(
+        kind=FindingKind.INTERMITTENT_STRAGGLER,
+        rank=rank,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.HIGH if spells.count >= CERTAIN_SPELLS else Confidence.MEDIUM,
+        summary=f"rank {rank} is slow {share} of the time, for {format_seconds(spells.seconds)} at a time: its compute "
+        f"then takes {format_seconds(spells.excess)} a step ({format_percent(spells.excess / spells.typical, 0)}) "
+        f"longer than that of {others}",
+        evidence=(
+            f"{spells.count} slow spells in {format_seconds(signals.steps * signals.step_seconds)}, as fast as "
+            f"{others} between them",
+            f"compute of {others}: {format_seconds(spells.typical)} a step",
+        ),
+        advice=f"looks like a device that throttles: read rank {rank}'s clocks, temperature, power limit and reasons "
+        "for lowered clocks while it trains (nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE -l 1), look at its cooling "
+        "and for jobs that run on its host now and then" + _measure_longer(signals, spells),
+    )
+
+
+def _measure_longer(signals: Signals, spells: Spells) -> str:
+    if spells.count >= CERTAIN_SPELLS:
+        return ""
+    again = "record" if signals.origin is Origin.TRACE else "measure"
+    return f"; {again} longer first: {spells.count} spells can be disturbances that passed"
+
+
+def slow_spells(windows: Windows, rows: Sequence[int]) -> Spells | str | None:
+    """Of the rank among ``rows`` that loses most in slow spells; why none is named where several do; or ``None``."""
+    group = windows.of(rows)
+    by_row = [item for row in range(len(rows)) if (item := _spells_of(group, row)) is not None]
+    if not by_row:
+        return None
+    worst = max(by_row, key=lambda item: item.cost)
+    if worst.cost < SOLE_SHARE * sum(item.cost for item in by_row):
+        return "several ranks are slow for a while in turn: no single device is slow"
+    return replace(worst, row=rows[worst.row])
+
+
+def _spells_of(windows: Windows, row: int) -> Spells | None:
+    for scale in _SCALES:
+        merged = windows.merged(scale)
+        if len(merged) < MIN_WINDOWS:
+            return None
+        spells = _spells_at(merged, row)
+        if spells is not None:
+            return spells
+    return None
+
+
+def _spells_at(windows: Windows, row: int) -> Spells | None:
+    others = median_of_others(windows.compute, row)
+    excess, typical = windows.compute[row] - others, float(np.median(others))
+    fast, slow, scatter = _two_levels(excess)
+    rise = slow - fast
+    if slow < SPELL_EXCESS * typical or fast > FAST_SHARE * slow or rise < SEPARATION * scatter:
+        return None
+    state = _slow_windows(excess, fast, slow)
+    spells = np.flatnonzero(np.diff(np.concatenate([[False], state, [False]]).astype(np.int8))).reshape(-1, 2)
+    if state.all() or not state.any() or _runs_score(state) > RUNS_LIMIT:
+        return None
+    if _rise(windows.compute[row], state) < EXPLAINED_SHARE * rise:
+        return None  # the others became faster
+    seconds = windows.steps * windows.wall
+    share_of_steps = float(windows.steps[state].sum() / windows.steps.sum())
+    quiet_rise = None
+    if windows.quiet is not None:
+        quiet = median_of_others(windows.quiet, row)
+        quiet_rise = _rise(windows.quiet[row] - quiet, state) / (rise * float(np.median(quiet)) / typical)
+    return Spells(
+        row=row,
+        count=len(spells),
+        share=float(seconds[state].sum() / seconds.sum()),
+        seconds=float(seconds[state].sum()) / len(spells),
+        rise=rise,
+        excess=slow,
+        typical=typical,
+        cost=share_of_steps * rise,
+        quiet_rise=quiet_rise,
+    )
+
+
+def _two_levels(values: SignalSeries) -> tuple[float, float, float]:
+    """The lower and the upper level of values that are of one of two, and the scatter within a level (1.48 × the median
+    distance from it, the standard deviation of a normal distribution). Cut where the variance between is largest
+    (Otsu)."""
+    ordered = np.sort(values)
+    count = np.arange(1, len(ordered))
+    sums = np.cumsum(ordered)[:-1]
+    total = ordered.sum()
+    between = (sums / count - (total - sums) / (len(ordered) - count)) ** 2 * count * (len(ordered) - count)
+    cut = int(between.argmax()) + 1
+    low, high = ordered[:cut], ordered[cut:]
+    fast, slow = float(np.median(low)), float(np.median(high))
+    scatter = 1.4826 * float(np.median(np.abs(np.concatenate([low - fast, high - slow]))))
+    return fast, slow, scatter
+
+
+def _slow_windows(excess: SignalSeries, fast: float, slow: float) -> NDArray[np.bool_]:
+    """Which windows are slow. One between the levels is as the one before it, so that scatter changes no state."""
+    enter, leave = fast + 0.6 * (slow - fast), fast + 0.4 * (slow - fast)
+    states = []
+    state = bool(excess[0] > (fast + slow) / 2)
+    for value in excess:
+        state = bool(value > (leave if state else enter))
+        states.append(state)
+    return np.array(states)
+
+
+def _runs_score(state: NDArray[np.bool_]) -> float:
+    """Standard deviations by which there are more runs of equal values than in random order."""
+    ones = int(state.sum())
+    zeros, count = len(state) - ones, len(state)
+    runs = 1 + int((state[1:] != state[:-1]).sum())
+    mean = 1 + 2 * ones * zeros / count
+    variance = (mean - 1) * (mean - 2) / (count - 1)
+    return (runs - mean) / variance**0.5 if variance > 0 else 0.0
+
+
+def _rise(values: SignalSeries, state: NDArray[np.bool_]) -> float:
+    return float(np.median(values[state]) - np.median(values[~state]))

@@ -1,0 +1,256 @@
+"""Which ranks of a recorded pipeline hold equal work: the stages, from who sends to whom and who reduces with whom."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.analysis.trace.pairing import SAME_HOST_SPREAD_NS
+from torchscale.schema.profiles.span import SEND_RECV, RankTrace
+
+_RECIPROCAL_SHARE = 0.5
+"""Share of a rank's sends that its partner must have received, at least: a recording that starts or ends between a
+send and its receive lacks one of them, and one that names other ranks lacks nearly all."""
+_DISTANCE_RATIO = 10.0
+"""Ranks are grouped by when their collectives end only where ends in different groups are so many times as far apart
+as ends within a group; what lies between could be either."""
+_GRADIENT_OPS = ("all_reduce", "reduce_scatter", "all_gather")
+"""What copies of a stage do together."""
+
+Columns = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StageLayout:
+    """The ranks of each stage.
+
+    Attributes:
+        stages: Columns of each stage's ranks, in the order of the pipeline where it is known, else by the lowest rank;
+            ``None`` where they could not be told.
+        reason: Why not.
+    """
+
+    stages: tuple[Columns, ...] | None
+    reason: str = ""
+
+
+def find_stages(ranks: Sequence[RankTrace]) -> StageLayout:
+    """The stages of ranks that send to and receive from each other; none where they do not."""
+    if not any(rank.collectives.point_to_point.any() for rank in ranks) or len(ranks) < 2:
+        return StageLayout(None)
+    partners = _partners(ranks)
+    order = None if partners is None else _by_chains(partners, ranks)
+    if order is None and partners is None:
+        order = _by_positions(ranks)
+    if order is not None:
+        return StageLayout(order)
+    groups = _by_groups(ranks, partners) or _by_ends(ranks)
+    if groups is not None:
+        return StageLayout(groups)
+    return StageLayout(
+        None,
+        "the recording says neither to which rank each send goes nor which ranks form a process group, so that the "
+        "ranks that hold equal work cannot be told",
+    )
+
+
+def _partners(ranks: Sequence[RankTrace]) -> dict[int, set[int]] | None:
+    """Column → columns that it sends to or receives from; ``None`` where that is not recorded of all sends, or what is
+    recorded does not fit together."""
+    columns = {rank.rank: column for column, rank in enumerate(ranks)}
+    counts: Counter[tuple[int, int, int]] = Counter()
+    for column, rank in enumerate(ranks):
+        collectives = rank.collectives
+        for place in np.flatnonzero(collectives.point_to_point):
+            other = columns.get(int(collectives.peer[place]))
+            if other is None or other == column:
+                return None
+            counts[column, other, int(collectives.direction[place])] += 1
+    for (column, other, direction), count in counts.items():
+        if counts[other, column, -direction] < _RECIPROCAL_SHARE * count:
+            return None
+    partners: dict[int, set[int]] = defaultdict(set)
+    for column, other, _ in counts:
+        partners[column].add(other)
+    return dict(partners) if counts else None
+
+
+def _by_chains(partners: dict[int, set[int]], ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
+    """Every pipeline is a chain of partners; the n-th ranks of all chains are a stage."""
+    if len(partners) < len(ranks):
+        return None
+    chains = []
+    for members in _components(range(len(ranks)), partners.items()):
+        chain = _chain(members, partners, ranks)
+        if chain is None:
+            return None
+        chains.append(chain)
+    if len({len(chain) for chain in chains}) != 1:
+        return None
+    return tuple(tuple(sorted(stage)) for stage in zip(*chains, strict=True))
+
+
+def _chain(members: Columns, partners: dict[int, set[int]], ranks: Sequence[RankTrace]) -> list[int] | None:
+    """The members from the first stage to the last: along the partners of a path; around a ring, which interleaved
+    stages are, from the rank whose first operation of a step is a send."""
+    ends = [column for column in members if len(partners[column]) == 1]
+    first = {
+        column: _first_of_steps(ranks[column], lambda spans, place: int(spans.direction[place])) for column in members
+    }
+    heads = [column for column in members if first[column] == 1]
+    if len(members) == 2:
+        return [heads[0], *(set(members) - set(heads))] if len(heads) == 1 else sorted(members)
+    if len(ends) == 2 and all(len(partners[column]) <= 2 for column in members):
+        before, column = -1, heads[0] if len(heads) == 1 and heads[0] in ends else min(ends)
+        chain = [column]
+        while len(chain) < len(members):
+            before, column = column, next(iter(partners[column] - {before}))
+            chain.append(column)
+        return chain
+    if len(heads) != 1:
+        return None
+    columns = {rank.rank: column for column, rank in enumerate(ranks)}
+    following = {}
+    for column in members:
+        source = _first_of_steps(ranks[column], lambda spans, place: int(spans.peer[place]))
+        if column != heads[0] and source is not None and source in columns:
+            following[columns[source]] = column
+    chain = heads
+    while len(chain) < len(members):
+        column = following.get(chain[-1], chain[0])
+        if column in chain:
+            return None
+        chain = [*chain, column]
+    return chain
+
+
+def _by_positions(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
+    """From sends that name their partner by its position in a group of its own for each pipeline: the first stage
+    begins a step by sending, every other by receiving from the position before its own."""
+    positions: dict[int, list[int]] = defaultdict(list)
+    for column, rank in enumerate(ranks):
+        collectives = rank.collectives
+        chosen = collectives.point_to_point
+        known = (collectives.peer[chosen] >= 0).all() and (collectives.direction[chosen] != 0).all()
+        if not collectives.peers_within_group or not chosen.any() or not known:
+            return None
+        first = _first_of_steps(
+            rank, lambda spans, place: 0 if spans.direction[place] > 0 else int(spans.peer[place]) + 1
+        )
+        if first is None:
+            return None
+        positions[first].append(column)
+    stages = tuple(tuple(positions[position]) for position in sorted(positions))
+    whole = sorted(positions) == list(range(len(stages))) and len({len(stage) for stage in stages}) == 1
+    return stages if whole and len(stages) > 1 else None
+
+
+def _first_of_steps(rank: RankTrace, read: Callable[..., int]) -> int | None:
+    """``read`` of the first send or receive of most steps; without steps, of the recording."""
+    collectives = rank.collectives
+    places = np.flatnonzero(collectives.point_to_point)
+    if not len(places):
+        return None
+    begins = rank.steps.start if len(rank.steps) else collectives.start[places[:1]]
+    index = np.searchsorted(collectives.start[places], begins)
+    values = [read(collectives, places[place]) for place in index if place < len(places)]
+    return Counter(values).most_common(1)[0][0] if values else None
+
+
+def _by_groups(ranks: Sequence[RankTrace], partners: dict[int, set[int]] | None) -> tuple[Columns, ...] | None:
+    """Ranks that reduce or gather together, in groups of one shape that every rank is in one of (the groups along a
+    dimension of a mesh). Groups within which ranks send and receive join stages, as those of all ranks do, and are left
+    out; so are those of some ranks only, as of the first and the last stage, which share an embedding."""
+    members: dict[str, set[int]] = defaultdict(set)
+    sending: dict[str, set[int]] = defaultdict(set)
+    for column, rank in enumerate(ranks):
+        collectives = rank.collectives
+        for op, group in set(zip(collectives.op.tolist(), collectives.group.tolist(), strict=True)):
+            if collectives.ops[op] == SEND_RECV:
+                sending[collectives.groups[group]].add(column)
+            elif collectives.ops[op] in _GRADIENT_OPS:
+                members[collectives.groups[group]].add(column)
+    crossing = [frozenset(columns) for name, columns in sending.items() if name]
+    if partners is not None:
+        crossing += [frozenset((column, other)) for column, others in partners.items() for other in others]
+    by_shape: dict[Columns, set[frozenset[int]]] = defaultdict(set)
+    for name, columns in members.items():
+        joined = any(len(item) > 1 and item <= columns for item in crossing)
+        if name and 1 < len(columns) < len(ranks) and not joined:
+            by_shape[tuple(column - min(columns) for column in sorted(columns))].add(frozenset(columns))
+    links = [
+        (min(group), set(group))
+        for groups in by_shape.values()
+        if sorted(column for group in groups for column in group) == list(range(len(ranks)))
+        for group in groups
+    ]
+    return _equal_groups(_components(range(len(ranks)), links))
+
+
+def _by_ends(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
+    """Ranks of one clock whose collectives end together, where the recording names no groups. On devices an
+    all-reduce is over for all of its ranks within 100 µs, and those of other stages end at other times."""
+    if len({rank.host for rank in ranks}) > 1 or not all(rank.on_device for rank in ranks):
+        return None
+    ends = [_gradient_ends(rank) for rank in ranks]
+    if len({len(series) for series in ends}) != 1 or not len(ends[0]):
+        return None
+    table = np.array(ends)
+    distance = np.median(np.abs(table[:, None, :] - table[None, :, :]), axis=2)
+    tree = _spanning_tree(distance)
+    lengths = [length for length, _, _ in tree]
+    for cut in range(1, len(lengths)):
+        within, between = lengths[cut - 1], lengths[cut]
+        if within <= SAME_HOST_SPREAD_NS < between and between > _DISTANCE_RATIO * within:
+            links = [(first, {second}) for _, first, second in tree[:cut]]
+            return _equal_groups(_components(range(len(ranks)), links))
+    return None
+
+
+def _gradient_ends(rank: RankTrace) -> NDArray[np.int64]:
+    collectives = rank.collectives
+    ops = [number for number, op in enumerate(collectives.ops) if op in _GRADIENT_OPS]
+    return collectives.end[np.isin(collectives.op, ops)]
+
+
+def _spanning_tree(distance: NDArray[np.float64]) -> list[tuple[float, int, int]]:
+    """Edges of the minimum spanning tree, the shortest first (Prim)."""
+    inside, edges = [0], []
+    outside = set(range(1, len(distance)))
+    while outside:
+        length, first, second = min(
+            (float(distance[one, other]), one, other) for one in inside for other in sorted(outside)
+        )
+        edges.append((length, first, second))
+        inside.append(second)
+        outside.remove(second)
+    return sorted(edges)
+
+
+def _components(nodes: Iterable[int], links: Iterable[tuple[int, set[int]]]) -> list[Columns]:
+    """Connected components, each in ascending order, by their lowest node."""
+    parent = {node: node for node in nodes}
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            node = parent[node]
+        return node
+
+    for node, others in links:
+        for other in others:
+            low, high = sorted((root(node), root(other)))
+            parent[high] = low
+    components: dict[int, list[int]] = defaultdict(list)
+    for node in sorted(parent):
+        components[root(node)].append(node)
+    return [tuple(members) for _, members in sorted(components.items())]
+
+
+def _equal_groups(groups: Sequence[Columns]) -> tuple[Columns, ...] | None:
+    """The groups if there are several of one size, with several ranks each."""
+    sizes = {len(group) for group in groups}
+    return tuple(groups) if len(groups) > 1 and len(sizes) == 1 and sizes.pop() > 1 else None

@@ -199,7 +199,8 @@ def _pipelines(clean: int) -> list[Scenario]:
             seconds=PIPELINE_SECONDS,
             copies=copies,
             stages=stages,
-            steps=60,
+            steps=40,
+            recorded=40,
         )
         found += [shape for _ in range(clean)]
         # A stage of one rank has no peers: that the rank is slow shows as a stage with more work.

@@ -192,23 +192,25 @@ def _by_groups(ranks: Sequence[RankTrace], partners: dict[int, set[int]] | None)
 
 
 def _by_ends(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
-    """Ranks of one clock whose collectives end together, where the recording names no groups. On devices an
-    all-reduce is over for all of its ranks within 100 µs, and those of other stages end at other times."""
+    """Ranks of one clock whose collectives end together, where the recording names no groups. On devices an all-reduce
+    is over for all of its ranks within 100 µs; those of other stages end at other times, or are of another number."""
     if len({rank.host for rank in ranks}) > 1 or not all(rank.on_device for rank in ranks):
         return None
     ends = [_gradient_ends(rank) for rank in ranks]
-    if len({len(series) for series in ends}) != 1 or not len(ends[0]):
+    by_count: dict[int, list[int]] = defaultdict(list)
+    for column, series in enumerate(ends):
+        by_count[len(series)].append(column)
+    if 0 in by_count:
         return None
-    table = np.array(ends)
-    distance = np.median(np.abs(table[:, None, :] - table[None, :, :]), axis=2)
-    tree = _spanning_tree(distance)
-    lengths = [length for length, _, _ in tree]
-    for cut in range(1, len(lengths)):
-        within, between = lengths[cut - 1], lengths[cut]
-        if within <= SAME_HOST_SPREAD_NS < between and between > _DISTANCE_RATIO * within:
-            links = [(first, {second}) for _, first, second in tree[:cut]]
-            return _equal_groups(_components(range(len(ranks)), links))
-    return None
+    links: list[tuple[int, set[int]]] = []
+    for columns in by_count.values():
+        tree = _spanning_tree(np.array([ends[column] for column in columns]))
+        within = [length for length, _, _ in tree if length <= SAME_HOST_SPREAD_NS]
+        between = [length for length, _, _ in tree[len(within) :]]
+        if within and between and between[0] <= _DISTANCE_RATIO * within[-1]:
+            return None
+        links += [(columns[first], {columns[second]}) for _, first, second in tree[: len(within)]]
+    return _equal_groups(_components(range(len(ranks)), links))
 
 
 def _gradient_ends(rank: RankTrace) -> NDArray[np.int64]:
@@ -217,13 +219,16 @@ def _gradient_ends(rank: RankTrace) -> NDArray[np.int64]:
     return collectives.end[np.isin(collectives.op, ops)]
 
 
-def _spanning_tree(distance: NDArray[np.float64]) -> list[tuple[float, int, int]]:
-    """Edges of the minimum spanning tree, the shortest first (Prim)."""
-    inside, edges = [0], []
-    outside = set(range(1, len(distance)))
+def _spanning_tree(ends: NDArray[np.int64]) -> list[tuple[float, int, int]]:
+    """Edges of the minimum spanning tree of the rows, the shortest first (Prim); the distance of two is the median
+    distance of their ends."""
+    inside, outside = [0], set(range(1, len(ends)))
+    edges: list[tuple[float, int, int]] = []
     while outside:
         length, first, second = min(
-            (float(distance[one, other]), one, other) for one in inside for other in sorted(outside)
+            (float(np.median(np.abs(ends[one] - ends[other]))), one, other)
+            for one in inside
+            for other in sorted(outside)
         )
         edges.append((length, first, second))
         inside.append(second)

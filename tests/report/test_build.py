@@ -15,7 +15,7 @@ import pytest
 from tests.factories import cells, failed_record, launch_record, run
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.report.build import build_document
-from torchscale.report.document import Document, Table
+from torchscale.report.document import Column, Document, Table, TableValue
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
@@ -245,6 +245,26 @@ def test_a_run_that_went_on_under_other_conditions_says_which_and_how_each_was_s
     assert "2026-01-02 03:04 to 2026-02-03 00:01 UTC" in text
     found = json.loads(summary_json(summarize(going_on)))["sessions"]
     assert [(one["launches"], one["changed"]) for one in found] == [(2, []), (1, ["driver"])]
+
+
+def test_a_table_is_split_into_parts_that_each_name_their_rows() -> None:
+    columns = (Column("model", identifies=True), *(Column(str(number)) for number in range(7)))
+    table = Table("t", columns, ((TableValue("m"), *(TableValue(f"v{number}") for number in range(7))),))
+    assert table.split(8) == [table]
+    first, second = table.split(5)
+    assert (first.caption, second.caption) == ("t, part 1 of 2", "t, part 2 of 2")
+    assert [column.title for column in first.columns] == ["model", "0", "1", "2", "3"]
+    assert [value.text for value in second.rows[0]] == ["m", "v4", "v5", "v6"]
+    nameless = Table("t", columns[1:], ())
+    assert nameless.split(3) == [nameless], "no part could say which row is which"
+
+
+def test_wide_tables_are_split_on_paper(document: Document) -> None:
+    text = " ".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(render_pdf(document))).pages)
+    flat = " ".join(text.split())
+    assert "Step times and phases (setting fp32), part 1 of 2" in flat
+    assert "Step times and phases (setting fp32), part 2 of 2" in flat
+    assert "part 1 of" not in render_markdown(document)
 
 
 def test_pdf_has_pages_contents_and_searchable_text(document: Document) -> None:

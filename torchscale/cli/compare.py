@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, message_console, result_console, status
-from torchscale.cli.parsing import listed
+from torchscale.cli.parsing import listed, members
 from torchscale.cli.rendering import chosen_formats, write_rendered
 from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import UsageError
@@ -41,11 +42,13 @@ def compare(
         ),
     ] = FailOn.REGRESSION,
     metrics: Annotated[
-        list[Metric] | None,
+        Several,
         typer.Option(
             "--metric",
             "-m",
-            help="What decides; may be given several times. Default: speed (throughput, busbw, compute, copy).",
+            metavar="NAME,…",
+            help="What decides: throughput, step-p95, memory, energy, cost, busbw, compute, copy. Default: speed "
+            "(throughput, busbw, compute, copy).",
         ),
     ] = None,
     match: Annotated[
@@ -75,7 +78,13 @@ def compare(
         bool, typer.Option("--allow-undecided", help="Exit code 0 although nothing could be decided.")
     ] = False,
     formats: Annotated[
-        list[CompareFormat] | None, typer.Option("--format", "-f", help="May be given several times. Default: terminal")
+        Several,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="NAME,…",
+            help="terminal, html, pdf, md, json. Default: by the suffix of --output, else terminal",
+        ),
     ] = None,
     output: Annotated[
         str | None,
@@ -105,10 +114,12 @@ def compare(
     if allow_undecided and fail_on is FailOn.UNDECIDED:
         raise UsageError("--allow-undecided contradicts --fail-on undecided", hint="leave one of them out")
     paths, prices = _sources_and_prices(sources, cost or [])
-    chosen = chosen_formats(formats, CompareFormat.TERMINAL, output)
+    chosen = chosen_formats(members("--format", formats, CompareFormat), CompareFormat.TERMINAL, output)
     comparison = run.compare_sources(
         paths,
-        run.Rules(_share(threshold), tuple(metrics or ()), force, _match_keys(match), accept_flags),
+        run.Rules(
+            _share(threshold), tuple(members("--metric", metrics, Metric)), force, _match_keys(match), accept_flags
+        ),
         reference=reference,
         prices=prices,
         baselines=baselines,

@@ -88,7 +88,7 @@ def report(
 
     [cyan]torchscale report results/demo --summary --output - >> $GITHUB_STEP_SUMMARY[/cyan]
 
-    [cyan]torchscale report results/demo --cell n2[/cyan]
+    [cyan]torchscale report results/demo --cell resnet-b16-n2[/cyan]
     """
     if context.invoked_subcommand is None:
         directory = _source([*map(Path, words_of(context))], source, latest=latest)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
@@ -29,6 +30,8 @@ MAX_TEXT = 600
 
 MAX_PAPER_ROWS = 300
 """Rows of a table in PDF and Markdown: several pages, which cannot be sorted or filtered."""
+MAX_PAPER_COLUMNS = 10
+"""Columns of a table in PDF: as many as fit A4 in a type of 8.5 points with the longest figures."""
 
 
 _FEWEST_ROWS = 2
@@ -71,6 +74,7 @@ class Column:
         prose: Broken into lines.
         aliases: Other names that a filter knows it by, such as ``ranks``.
         optional: Left out where it would not tell rows apart; a value that all rows share moves to the caption.
+        identifies: Says which row this is, so that a table that is split for a page repeats it.
     """
 
     title: str
@@ -78,6 +82,7 @@ class Column:
     prose: bool = False
     aliases: tuple[str, ...] = ()
     optional: bool = False
+    identifies: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,9 +107,26 @@ class Table:
             return self
         named = [f"{self.columns[number].title} {text}" for number, text in shared.items() if text != DASH.text]
         kept = [number for number in range(len(self.columns)) if number not in shared]
+        return self._part(kept, f"{self.caption} ({', '.join(named)})" if named else self.caption)
+
+    def split(self, limit: int) -> list[Table]:
+        """Tables of at most ``limit`` columns, as even as possible, each with the columns that identify a row."""
+        names = [number for number, column in enumerate(self.columns) if column.identifies]
+        others = [number for number, column in enumerate(self.columns) if not column.identifies]
+        room = limit - len(names)
+        if len(self.columns) <= limit or room < 1 or not names:
+            return [self]
+        parts = -(-len(others) // room)
+        bounds = [round(len(others) * part / parts) for part in range(parts + 1)]
+        return [
+            self._part([*names, *others[start:end]], f"{self.caption}, part {number} of {parts}")
+            for number, (start, end) in enumerate(itertools.pairwise(bounds), 1)
+        ]
+
+    def _part(self, kept: Sequence[int], caption: str) -> Table:
         return replace(
             self,
-            caption=f"{self.caption} ({', '.join(named)})" if named else self.caption,
+            caption=caption,
             columns=tuple(self.columns[number] for number in kept),
             rows=tuple(tuple(row[number] for number in kept) for row in self.rows),
         )

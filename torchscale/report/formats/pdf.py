@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchscale.errors import MachineError
-from torchscale.report.document import MAX_PAPER_ROWS, AnyChart, Document
+from torchscale.report.document import MAX_PAPER_COLUMNS, MAX_PAPER_ROWS, AnyChart, Document
 from torchscale.report.formats.chart_svg import chart_svg, chart_width
 from torchscale.report.formats.html import block_kind, section_groups, template_environment, unbroken, unbroken_units
 
@@ -38,6 +38,7 @@ def render_pdf(document: Document) -> bytes:
         chart_width=chart_width,
         kind=block_kind,
         max_rows=MAX_PAPER_ROWS,
+        max_columns=MAX_PAPER_COLUMNS,
         unbroken=unbroken,
         unbroken_units=unbroken_units,
     )

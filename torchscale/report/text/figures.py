@@ -201,12 +201,8 @@ def efficiency_value(summary: TrainingSummary, *, interval: bool = True) -> Tabl
         return DASH
     if efficiency.baseline_world_size == summary.cell.world_size:
         return TableValue("baseline", efficiency.value, Tone.DIM)
-    text = format_percent(efficiency.value) + "*" * bool(efficiency.flags)
-    if interval and efficiency.is_vague:
-        text += _VAGUE
-    elif interval and efficiency.interval is not None:
-        low, high = (format_percent(end) for end in efficiency.interval)
-        text += f" ({low} to {high})"
+    text = format_efficiency(efficiency) if interval else format_percent(efficiency.value)
+    text += "*" * bool(efficiency.flags)
     return TableValue(text, efficiency.value, Tone.PLAIN if efficiency.grade is None else _GRADE_TONE[efficiency.grade])
 
 

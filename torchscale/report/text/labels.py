@@ -92,10 +92,15 @@ def short_batch(cell: TrainingCell) -> str:
 def identity_columns(summary: RunSummary) -> tuple[Column, ...]:
     """The columns of :func:`identity_values`."""
     return (
-        Column("model"),
-        Column("setting", optional=True),
-        Column("batch", True),
-        Column(device_noun(summary), True, aliases=("ranks", "devices", "gpus", "cpus", "count", "n", "world_size")),
+        Column("model", identifies=True),
+        Column("setting", optional=True, identifies=True),
+        Column("batch", True, identifies=True),
+        Column(
+            device_noun(summary),
+            True,
+            aliases=("ranks", "devices", "gpus", "cpus", "count", "n", "world_size"),
+            identifies=True,
+        ),
     )
 
 

@@ -51,7 +51,7 @@ def test_a_plan_tells_what_runs_what_may_not_fit_and_how_long_it_takes(tmp_path:
     assert sum("skip (a)" in row for row in rows.values()) == 3
     assert "6 cells: 3 to run (9 launches), 3 skipped. On 2 CPU cores." in text
     assert "Estimated time: 4 min (shortest warm-up and measurement) to 40 min (both at their limit)." in text
-    assert "Memory was not predicted for 1 of them" in text
+    assert "1 cell has no memory prediction" in text
     assert "1 cell is predicted to take more than the 2.00 GiB that all ranks together can have." in text
 
 

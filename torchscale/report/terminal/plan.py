@@ -67,7 +67,8 @@ def print_plan(
         console.print(f"Tensor memory: predicted, of {whose}; libraries and the allocator come on top.")
     missing = sum(forecast.peak_bytes(cell) is None for cell in plan.to_run if training_workload(cell) is not None)
     if missing and forecast.predicted:
-        console.print(f"Memory was not predicted for {missing} of them: no way to, or no time.", style="dim")
+        cells = f"{missing} cell{'s have' if missing > 1 else ' has'}"
+        console.print(f"{cells} no memory prediction: not possible for the setting, or out of time.", style="dim")
     misfits = sum(forecast.fits(cell) is False for cell in plan.to_run)
     if misfits and forecast.device_bytes is not None:
         what = "all ranks together" if forecast.shared else "a device"

@@ -185,6 +185,13 @@ def test_pauses_of_all_and_of_any_rank_are_nobodys() -> None:
     assert found(run_of(in_turn))[FindingKind.PAUSES].rank is None
 
 
+def test_slight_pauses_of_others_do_not_hide_whose_they_are() -> None:
+    pauses = Pauses((8, 5), 0.013, 0.0, (0.013, 0.0007))
+    assert found(replace(quiet(2), pauses=pauses))[FindingKind.PAUSES].rank == 0
+    as_long = Pauses((8, 5), 0.013, 0.0, (0.013, 0.008))
+    assert found(replace(quiet(2), pauses=as_long))[FindingKind.PAUSES].rank is None
+
+
 def test_few_pauses_on_one_rank_may_be_chance() -> None:
     few = Pauses((3, 0), 0.01, 0.0, (0.01, 0.0))
     assert found(replace(quiet(2), pauses=few))[FindingKind.PAUSES].rank is None
@@ -199,8 +206,6 @@ def test_windows_leave_pauses_out_and_keep_their_number_small() -> None:
     assert windows is not None and len(windows) == MAX_WINDOWS
     assert windows.steps.sum() == 5000
     assert windows.compute == pytest.approx(np.full((2, MAX_WINDOWS), 0.01))
-    joined = windows.merged(8)
-    assert len(joined) == 25 and joined.steps.sum() == 5000
     assert step_windows(seconds[:, :19], seconds[0, :19]) is None
 
 

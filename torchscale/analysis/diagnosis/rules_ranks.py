@@ -289,16 +289,18 @@ def pauses(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
 def _rank_with_all(pauses: Pauses) -> tuple[int | None, float]:
     """The row of the rank on which nearly all pauses fall, where chance rarely does that; and
     this chance."""
-    total, ranks = sum(pauses.count), len(pauses.count)
-    if pauses.by_rank is None or ranks == 1 or not total:
+    ranks = len(pauses.count)
+    if pauses.by_rank is None or ranks == 1 or not sum(pauses.by_rank):
         return None, 1.0
     row = int(np.argmax(pauses.by_rank))
+    share = pauses.by_rank[row] / sum(pauses.by_rank)
     here = pauses.count[row]
+    total = round(here / share)  # slight ones of other ranks count for what they cost
     # Of `total` pauses that fall on ranks at random, `here` or more on any one of them.
     chance = ranks * sum(
         math.comb(total, count) * (ranks - 1) ** (total - count) / ranks**total for count in range(here, total + 1)
     )
-    if pauses.by_rank[row] < SAME_RANK_SHARE * sum(pauses.by_rank) or chance > SAME_RANK_CHANCE:
+    if share < SAME_RANK_SHARE or chance > SAME_RANK_CHANCE:
         return None, chance
     return row, chance
 

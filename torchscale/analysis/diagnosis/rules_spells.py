@@ -41,11 +41,20 @@ MIN_WINDOWS = 12
 FAST_SHARE = 0.5
 """Between its slow spells the rank is at most this share of the excess slower than the others; else it is slow
 always."""
-SOLE_SHARE = 2 / 3
-"""Share of the time that all ranks lose in slow spells which is one rank's. Below it ranks are slow in turn: what
+SOLE_SHARE = 0.75
+"""Share of the time that all ranks lose in slow windows which is one rank's. Below it ranks are slow in turn: what
 disturbs them is not one device."""
+FEW_SOLE_SHARE = 0.9
+"""The same for fewer than :data:`CERTAIN_SPELLS`: where a host disturbs its ranks at random, two or three disturbances
+often fall on one rank, but the others are rarely spared."""
+HEIGHT_SPREAD = 0.35
+"""Share of the rise by which the middle of a spell may lie away from the slow level: a device that throttles falls to
+about the same clocks each time, and disturbances have any size."""
+FEW_HEIGHT_SPREAD = 0.15
+"""The same for two spells, which are alike by chance more often. In simulated runs of two ranks with random bursts on
+both (15 to 30 % of the time) a rank is named in 1 of 7, in runs with spells on one rank that rank in 178 of 180."""
 _SCALES = (1, 2, 4, 8)
-"""Windows that are joined: a small difference is seen in long windows only, a short spell in short ones."""
+"""Windows of a moving mean: a small difference is seen in long means only, a short spell in short ones."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class Spells:
         excess: Seconds a step that it is slower in its spells than the others.
         typical: Compute of the others.
         cost: Seconds per step over the whole measurement.
+        scale: Windows of the moving mean that shows them.
         quiet_rise: ``rise`` of what no communication disturbs, as a share of what a rank that slows down as a whole
             would show there; ``None`` where that is not known.
     """
@@ -73,6 +83,7 @@ class Spells:
     excess: float
     typical: float
     cost: float
+    scale: int
     quiet_rise: float | None
 
 
@@ -112,7 +123,7 @@ def judge_spells(signals: Signals, spells: Spells, cost: float, others: str) -> 
         rank=rank,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
-        confidence=Confidence.HIGH if spells.count >= CERTAIN_SPELLS else Confidence.MEDIUM,
+        confidence=_confidence(spells),
         summary=f"rank {rank} is slow {share} of the time, for {format_seconds(spells.seconds)} at a time: its compute "
         f"then takes {format_seconds(spells.excess)} a step ({format_percent(spells.excess / spells.typical, 0)}) "
         f"longer than that of {others}",
@@ -125,6 +136,12 @@ def judge_spells(signals: Signals, spells: Spells, cost: float, others: str) -> 
         "for lowered clocks while it trains (nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE -l 1), look at its cooling "
         "and for jobs that run on its host now and then" + _measure_longer(signals, spells),
     )
+
+
+def _confidence(spells: Spells) -> Confidence:
+    if spells.count == MIN_SPELLS:
+        return Confidence.LOW
+    return Confidence.HIGH if spells.count >= CERTAIN_SPELLS else Confidence.MEDIUM
 
 
 def _measure_longer(signals: Signals, spells: Spells) -> str:
@@ -141,32 +158,46 @@ def slow_spells(windows: Windows, rows: Sequence[int]) -> Spells | str | None:
     if not by_row:
         return None
     worst = max(by_row, key=lambda item: item.cost)
-    if worst.cost < SOLE_SHARE * sum(item.cost for item in by_row):
+    lost = [_lost(group, row, worst) for row in range(len(rows))]
+    if lost[worst.row] < (FEW_SOLE_SHARE if worst.count < CERTAIN_SPELLS else SOLE_SHARE) * sum(lost):
         return "several ranks are slow for a while in turn: no single device is slow"
     return replace(worst, row=rows[worst.row])
 
 
+def _lost(windows: Windows, row: int, worst: Spells) -> float:
+    """Seconds a step that a rank is slower where it is so by half of the worst rank's spells, mean over the run."""
+    others = median_of_others(windows.compute, row)
+    excess = _moving_mean(windows.compute[row] - others, windows.steps, worst.scale)
+    slow = excess >= worst.excess / 2
+    return float(np.average(np.where(slow, excess, 0.0), weights=windows.steps))
+
+
 def _spells_of(windows: Windows, row: int) -> Spells | None:
+    if len(windows) < MIN_WINDOWS:
+        return None
     for scale in _SCALES:
-        merged = windows.merged(scale)
-        if len(merged) < MIN_WINDOWS:
-            return None
-        spells = _spells_at(merged, row)
+        spells = _spells_at(windows, row, scale)
         if spells is not None:
             return spells
     return None
 
 
-def _spells_at(windows: Windows, row: int) -> Spells | None:
+def _spells_at(windows: Windows, row: int, scale: int) -> Spells | None:
     others = median_of_others(windows.compute, row)
-    excess, typical = windows.compute[row] - others, float(np.median(others))
+    raw, typical = windows.compute[row] - others, float(np.median(others))
+    excess = _moving_mean(raw, windows.steps, scale)
     fast, slow, scatter = _two_levels(excess)
     rise = slow - fast
     if slow < SPELL_EXCESS * typical or fast > FAST_SHARE * slow or rise < SEPARATION * scatter:
         return None
     state = _slow_windows(excess, fast, slow)
     spells = np.flatnonzero(np.diff(np.concatenate([[False], state, [False]]).astype(np.int8))).reshape(-1, 2)
-    if state.all() or not state.any() or _runs_score(state) > RUNS_LIMIT:
+    if state.all() or not state.any():
+        return None
+    if _runs_score(raw > (fast + slow) / 2) > RUNS_LIMIT:  # of windows as they are: a moving mean makes runs
+        return None
+    heights = [float(np.median(excess[begin:end])) for begin, end in spells]
+    if np.quantile(np.abs(np.array(heights) - slow), 0.75) > _height_spread(len(spells)) * rise:
         return None
     if _rise(windows.compute[row], state) < EXPLAINED_SHARE * rise:
         return None  # the others became faster
@@ -185,8 +216,16 @@ def _spells_at(windows: Windows, row: int) -> Spells | None:
         excess=slow,
         typical=typical,
         cost=share_of_steps * rise,
+        scale=scale,
         quiet_rise=quiet_rise,
     )
+
+
+def _moving_mean(values: SignalSeries, weights: SignalSeries, count: int) -> SignalSeries:
+    """Of ``count`` windows around each, fewer at the ends; each counts for its steps."""
+    kernel = np.ones(min(count, len(values)))
+    sums = np.convolve(values * weights, kernel, mode="same")
+    return np.asarray(sums / np.convolve(weights, kernel, mode="same"))
 
 
 def _two_levels(values: SignalSeries) -> tuple[float, float, float]:
@@ -203,6 +242,10 @@ def _two_levels(values: SignalSeries) -> tuple[float, float, float]:
     fast, slow = float(np.median(low)), float(np.median(high))
     scatter = 1.4826 * float(np.median(np.abs(np.concatenate([low - fast, high - slow]))))
     return fast, slow, scatter
+
+
+def _height_spread(spells: int) -> float:
+    return HEIGHT_SPREAD if spells > MIN_SPELLS else FEW_HEIGHT_SPREAD
 
 
 def _slow_windows(excess: SignalSeries, fast: float, slow: float) -> NDArray[np.bool_]:

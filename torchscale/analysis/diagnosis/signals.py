@@ -82,16 +82,6 @@ class Windows:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def merged(self, count: int) -> Windows:
-        """``count`` neighbours as one window each; what is left at the end goes to the last."""
-        starts = np.arange(0, max(count, len(self) // count * count), count)
-        steps = np.add.reduceat(self.steps, starts)
-
-        def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-            return np.asarray(np.add.reduceat(values * self.steps, starts, axis=-1) / steps)
-
-        return Windows(steps, mean(self.wall), mean(self.compute), None if self.quiet is None else mean(self.quiet))
-
     def of(self, rows: Sequence[int]) -> Windows:
         """Of some ranks."""
         chosen = list(rows)

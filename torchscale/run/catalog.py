@@ -11,6 +11,7 @@ from torchscale.catalog.presets import HARDWARE_PRESETS
 from torchscale.config.choices import CatalogKind, OptimizerName, Precision
 from torchscale.config.sections import PRESETS
 from torchscale.config.strategy import STRATEGIES
+from torchscale.util.units import format_percent
 
 Value = str | int | float | dict[str, float] | None
 """``None`` where it is not known before a model is built."""
@@ -119,7 +120,7 @@ def _presets() -> Rows:
         {
             "name": name,
             "meaning": f"warm-up from {values['warmup_seconds']:g} s, measures {values['min_seconds']:g} to "
-            f"{values['max_seconds']:g} s, aims at ±{values['target_half_width']:.0%}",
+            f"{values['max_seconds']:g} s, aims at ±{format_percent(values['target_half_width'], 0)}",
         }
         for name, values in PRESETS.items()
     ]

@@ -16,6 +16,7 @@ from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.steps import StepDigest, StopRule
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.launch.training import TrainingResult
+from torchscale.util.units import format_percent
 
 DRIFT_LIMIT = 0.02
 """Of the mean step between first and last third: about the noise from launch to launch (2 to 3 %). A larger change
@@ -48,9 +49,9 @@ class Flag(str, Enum):
 
 
 _EXPLANATIONS = {
-    Flag.CONTENDED: f"other processes took over {OTHER_PROCESSES_LIMIT:.0%} of the cores, or computed on its GPUs, "
-    "while it was measured; quiet the machine and measure again",
-    Flag.DRIFTING: f"the first and last third of the steps differ by over {DRIFT_LIMIT:.0%}; "
+    Flag.CONTENDED: f"other processes took over {format_percent(OTHER_PROCESSES_LIMIT, 0)} of the cores, or computed "
+    "on its GPUs, while it was measured; quiet the machine and measure again",
+    Flag.DRIFTING: f"the first and last third of the steps differ by over {format_percent(DRIFT_LIMIT, 0)}; "
     "look for heating, throttling or a growing process, or warm up longer",
     Flag.NOISY: "it ended before the interval of the mean step reached its target, or after fewer than "
     f"{MIN_BATCHES} batches of steps; measure longer (benchmark.max_steps and max_seconds, or measure_steps), or quiet "
@@ -58,7 +59,7 @@ _EXPLANATIONS = {
     Flag.NOT_STEADY: "warm-up hit its cap before step times settled; raise benchmark.warmup_max_seconds",
     Flag.OVERSUBSCRIBED: "ranks shared devices or cores: the figure shows how they slow each other down, not how "
     "training scales",
-    Flag.PHASES_INCONSISTENT: f"the phases of a step do not add up to it within {PHASE_LIMIT:.0%}; "
+    Flag.PHASES_INCONSISTENT: f"the phases of a step do not add up to it within {format_percent(PHASE_LIMIT, 0)}; "
     "do not rely on the phases",
     Flag.THROTTLED: "a GPU lowered its clocks for heat or power while it was measured; look at cooling and power, and "
     "measure again",

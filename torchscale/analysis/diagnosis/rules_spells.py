@@ -52,7 +52,7 @@ HEIGHT_SPREAD = 0.35
 about the same clocks each time, and disturbances have any size."""
 FEW_HEIGHT_SPREAD = 0.15
 """The same for two spells, which are alike by chance more often. In simulated runs of two ranks with random bursts on
-both (15 to 30 % of the time) a rank is named in 1 of 7, in runs with spells on one rank that rank in 178 of 180."""
+both (15 to 30 % of the time) a rank is named in 1 of 5, in runs with spells on one rank that rank in 178 of 180."""
 _SCALES = (1, 2, 4, 8)
 """Windows of a moving mean: a small difference is seen in long means only, a short spell in short ones."""
 

@@ -157,9 +157,10 @@ def test_a_grandchild_that_keeps_the_output_open_does_not_hold_it_up(tmp_path: P
     script = tmp_path / "stubborn.py"
     script.write_text(STUBBORN)
     code = f"import subprocess, sys; subprocess.Popen([sys.executable, {str(script)!r}], start_new_session=True)"
+    others = set(psutil.Process().children())  # a browser that tests share
     started = time.monotonic()
     done = run_bounded(python(code), timeout_seconds=60)
     assert done.returncode == 0
     assert not done.timed_out
     assert time.monotonic() - started < 40
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= others

@@ -34,17 +34,19 @@ class StragglingNet(nn.Module):
 
 def build(rank: int = -1, extra: float = 0.0, seconds: float = 0.02, loader: float = 0.0) -> nn.Module:
     """The model; ``loader`` seconds are waited for every batch, on ranks of several."""
-    if loader:
-        _slow_loader(loader)
+    _set_loader(loader)
     return StragglingNet(rank, extra, seconds)
 
 
-def _slow_loader(seconds: float) -> None:
-    original = SyntheticSource.next_batch
+_NEXT_BATCH = SyntheticSource.next_batch
 
-    def patched(self: SyntheticSource) -> dict[str, Tensor]:
+
+def _set_loader(seconds: float) -> None:
+    """Each model sets it anew: several may be built in one process."""
+
+    def slow(self: SyntheticSource) -> dict[str, Tensor]:
         if dist.is_initialized():
             time.sleep(seconds)
-        return dict(original(self))
+        return dict(_NEXT_BATCH(self))
 
-    SyntheticSource.next_batch = patched  # type: ignore[method-assign]
+    SyntheticSource.next_batch = slow if seconds else _NEXT_BATCH  # type: ignore[method-assign]

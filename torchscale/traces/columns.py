@@ -91,7 +91,8 @@ def join_spans(parts: list[Spans]) -> Spans:
 
 
 class CollectiveRow(NamedTuple):
-    """A collective of one rank; times in nanoseconds, -1 for a size, sequence number or step that the trace lacks."""
+    """A collective of one rank, with the fields of :class:`~torchscale.schema.profiles.span.CollectiveSpans`; times in
+    nanoseconds, -1 for a size, sequence number, partner or step that the trace lacks."""
 
     start: int
     end: int

@@ -54,6 +54,22 @@ def test_pages_that_each_step_takes_from_the_kernel_are_counted_and_timed() -> N
     assert faults.kernel_seconds_per_step >= 0
 
 
+def test_pages_by_which_the_process_grows_are_told_apart() -> None:
+    meter = FaultMeter()
+    kept = []
+    for _ in range(4):
+        mapping = mmap.mmap(-1, 16 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        mapping[:: mmap.PAGESIZE] = bytes(len(mapping) // mmap.PAGESIZE)
+        kept.append(mapping)
+        meter.note(1)
+    faults = meter.read()
+    for mapping in kept:
+        mapping.close()
+    assert faults is not None
+    # 4,096 pages a step; other tests' garbage may be freed meanwhile.
+    assert 3000 < faults.grown_pages_per_step < 6000
+
+
 def test_reasons_add_up_over_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = ThrottleWatch(torch.device("cpu"))
     watch.poll()

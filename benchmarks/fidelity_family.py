@@ -42,6 +42,8 @@ HERE = Path(__file__).resolve().parent
 OURS, BARE, OURS_SYSTEM, BARE_KEEPING = "torchscale", "bare", "torchscale, malloc: system", "bare, memory kept"
 MEASURED_SECONDS = 3.0
 WARMUP_SECONDS = 1.0
+BLOCK_SECONDS = 0.35
+"""Short, so that a slow spell of the machine hits both blocks of a pair; long against the write after each block."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,8 @@ def main() -> None:
     """Measure every case and print a line for each as soon as it is done."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--launches", type=int, metavar="ROUNDS", help="compare separate processes, this often")
-    parser.add_argument("--processes", type=int, default=4, help="of blocks")
-    parser.add_argument("--pairs", type=int, default=10, help="of blocks in a process")
+    parser.add_argument("--processes", type=int, default=5, help="of blocks")
+    parser.add_argument("--pairs", type=int, default=15, help="of blocks in a process")
     parser.add_argument("--twins", action="store_true", help="blocks of two bare loops: what noise alone gives")
     parser.add_argument("--only", default="", help="cases whose title contains this")
     parser.add_argument("--heap", action="store_true", help="also with the other setting of the heap on each side")
@@ -167,7 +169,8 @@ def _blocks(case: Case, processes: int, pairs: int, more: list[str]) -> str:
         with tempfile.TemporaryDirectory() as name:
             out = Path(name) / "ratios.json"
             command = [*_torchrun(case), str(HERE / "fidelity_blocks.py"), str(out), *_workload(case)]
-            subprocess.run([*command, "--pairs", str(pairs), *more], check=True, env=_environment(), timeout=600)
+            command += ["--pairs", str(pairs), "--block-seconds", str(BLOCK_SECONDS), *more]
+            subprocess.run(command, check=True, env=_environment(), timeout=600)
             content = json.loads(out.read_text())
         means.append(statistics.geometric_mean(content["ratios"]))
         rejected += content["rejected"]

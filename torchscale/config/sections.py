@@ -275,8 +275,9 @@ class LaunchSettings(ConfigSection):
     )
     isolation: Isolation = Field(
         "cell",
-        description="cell: a separate torchrun for each launch; group: one torchrun runs all cells in turn, those "
-        "of fewer ranks in a part of its processes, and a cell that fails is run again in a new torchrun.",
+        description="cell: a separate torchrun for each launch; group: one torchrun runs all cells in turn (on CPUs in "
+        "copies of its processes), those of fewer ranks in a part of them, and a cell that fails is run again in a new "
+        "torchrun.",
     )
     threads_per_rank: PositiveInt | None = Field(
         None,

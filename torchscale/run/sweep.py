@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+import threading
 from datetime import datetime, timezone
 
+from torchscale.analysis.stats.series import import_quantiles
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.choices import Rerun
@@ -69,6 +71,8 @@ class Sweep:
         """
         summary_file = SummaryFile(self._folder)
         summary_file.write()
+        # While the first launch starts: afterwards the next one would wait for it.
+        threading.Thread(target=import_quantiles, daemon=True).start()
         ordered = in_order(pending, self._experiment)
         with open_launcher(
             self._experiment, self._plan, self._folder, stop, listener.launch_progress, pending=ordered

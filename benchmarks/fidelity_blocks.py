@@ -57,6 +57,7 @@ class Pair:
         """Seconds as torchscale reports them, of one batch of steps; they are written after it."""
         if self._twin is not None:
             return self._twin.run(self._steps)
+        self._trainer.clear_marks()  # the bare loop runs the same module, whose hooks mark gradient sync
         timed = self._trainer.run_batch(self._steps)
         self._files.steps(timed.samples)
         return timed.batch.seconds

@@ -16,7 +16,7 @@ from torchscale.launch.control import StopRequest
 from torchscale.plan.duration import runs_again
 from torchscale.plan.expand import Plan
 from torchscale.run.cell_profiler import CellProfiler
-from torchscale.run.launcher import Pending, in_order, open_launcher
+from torchscale.run.launcher import Pending, in_order, open_launcher, shares_processes
 from torchscale.run.observer import Listener
 from torchscale.run.summary_file import SummaryFile
 from torchscale.schema.cells.kinds import KINDS, AnyCell, training_workload
@@ -73,7 +73,7 @@ class Sweep:
         summary_file.write()
         # While the first launch starts: afterwards the next one would wait for it.
         threading.Thread(target=import_quantiles, daemon=True).start()
-        ordered = in_order(pending, self._experiment)
+        ordered = in_order(pending, shared=shares_processes(self._experiment, self._plan))
         with open_launcher(
             self._experiment, self._plan, self._folder, stop, listener.launch_progress, pending=ordered
         ) as launcher:

@@ -38,7 +38,8 @@ MIN_STEPS = 4
 
 
 class Pair:
-    """Both loops in one process. With a ``twin``, a bare loop takes the place of torchscale's: two equal loops."""
+    """Both loops in one process. With a ``twin``, a bare loop takes the place of torchscale's: two equal loops, or one
+    loop compared with itself."""
 
     def __init__(
         self, trainer: Trainer, bare: bare_loop.BareLoop, files: RankFiles, twin: bare_loop.BareLoop | None = None
@@ -86,7 +87,7 @@ def main() -> None:
         keep_freed_memory()  # as ranks do
     bare_loop.pin(1)
     world_size = int(os.environ["WORLD_SIZE"])
-    cell = _cell(arguments, world_size)
+    cell = training_cell(arguments, world_size)
     task = LaunchTask(
         cell=cell,
         launch=0,
@@ -108,6 +109,8 @@ def main() -> None:
         if arguments.twins:
             other = Trainer(cell, ranks)
             twin = bare_loop.BareLoop(other.model, other.optimizer, batches, dtype=dtype)
+        elif arguments.same:
+            twin = bare
         pair = Pair(trainer, bare, RankFiles(Path(directory), ranks.rank), twin)
         pair.choose_steps(arguments.block_seconds)
         ratios: list[float] = []
@@ -130,7 +133,8 @@ def _foreign_share(load: HostLoad) -> float:
     return (load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores)
 
 
-def _cell(arguments: argparse.Namespace, world_size: int) -> TrainingCell:
+def training_cell(arguments: argparse.Namespace, world_size: int) -> TrainingCell:
+    """The cell of these options: what torchscale runs."""
     options = arguments.options if ":" in arguments.model else dict(MODELS[arguments.model].options)
     if arguments.image_size:
         options["image_size"] = arguments.image_size
@@ -170,6 +174,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--max-foreign", type=float, default=0.2)
     parser.add_argument("--malloc", default="keep", choices=("keep", "system"), help="setting of glibc's allocator")
     parser.add_argument("--twins", action="store_true", help="two bare loops with a model each")
+    parser.add_argument("--same", action="store_true", help="one bare loop, compared with itself")
     return parser.parse_args()
 
 

@@ -6,6 +6,7 @@
     python benchmarks/fidelity_family.py --launches 4                     # separate processes, about 30 minutes
     python benchmarks/fidelity_family.py --launches 8 --only mlp --heap   # and with glibc's default heap
     python benchmarks/fidelity_family.py --twins --only mlp               # two equal bare loops, by setting of the heap
+    python benchmarks/fidelity_family.py --same --only mlp                # one bare loop, compared with itself
 
 Blocks: as in ``fidelity.py``, both loops in each process, interval over processes. Launches: each round measures each
 way once, in an order that changes from round to round; a ratio is that of one round, the interval over rounds.
@@ -113,6 +114,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=5, help="of blocks")
     parser.add_argument("--pairs", type=int, default=15, help="of blocks in a process")
     parser.add_argument("--twins", action="store_true", help="blocks of two bare loops: what noise alone gives")
+    parser.add_argument("--same", action="store_true", help="blocks of one bare loop: the error of the method")
     parser.add_argument("--only", default="", help="cases whose title contains this")
     parser.add_argument("--heap", action="store_true", help="also with the other setting of the heap on each side")
     arguments = parser.parse_args()
@@ -121,9 +123,10 @@ def main() -> None:
     for case in cases(arguments.only):
         if arguments.launches is None:
             for malloc in ("keep", "system") if arguments.twins else ("keep",):
-                more = ["--malloc", malloc, *(["--twins"] if arguments.twins else [])]
+                more = ["--malloc", malloc, *(["--twins"] if arguments.twins else ["--same"] if arguments.same else [])]
                 found = _blocks(case, arguments.processes, arguments.pairs, more)
-                what = f"two bare loops, malloc: {malloc}" if arguments.twins else "blocks"
+                what = "one bare loop" if arguments.same else "blocks"
+                what = f"two bare loops, malloc: {malloc}" if arguments.twins else what
                 print(f"{case.title} | {what} | {found}", flush=True)
             continue
         outcomes = measure(case, ways, arguments.launches)

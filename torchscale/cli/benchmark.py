@@ -97,7 +97,7 @@ def benchmark(
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import benchmark as run  # noqa: PLC0415
-    from torchscale.run.nodes import ClusterOptions, follow, join_cluster  # noqa: PLC0415
+    from torchscale.run.nodes import follow, join_cluster  # noqa: PLC0415
 
     if hardware is not None and not dry_run:
         raise UsageError(
@@ -133,8 +133,9 @@ def benchmark(
         )
         _show_plan(result, as_json=as_json)
         return
-    options = ClusterOptions(nnodes, node_rank, master, token_file)
-    experiment, cluster, token = join_cluster(named.experiment, options)
+    experiment, cluster, token = join_cluster(
+        named.experiment, nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
+    )
     if cluster is not None and not cluster.is_leader:
         raise typer.Exit(follow(experiment, cluster, token, TERMINAL))
     outcome = run.benchmark(

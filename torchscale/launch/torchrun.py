@@ -243,10 +243,10 @@ def dump_stacks(torchrun_pid: int) -> None:
     time.sleep(_STACK_DUMP_SECONDS if ranks else 0.0)
 
 
-def flatten_logs(directory: Path) -> None:
-    """torchrun's ``logs/<run>/attempt_0/<rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``; empty logs are
-    removed."""
+def flatten_logs(directory: Path, first_rank: int = 0) -> None:
+    """torchrun's ``logs/<run>/attempt_0/<local rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``; empty logs are
+    removed. ``first_rank``: of this node."""
     for log in sorted((directory / "logs").glob("*/attempt_*/*/*.log")):
         if log.stat().st_size:
-            log.replace(directory / f"rank-{log.parent.name}.{log.name}")
+            log.replace(directory / f"rank-{first_rank + int(log.parent.name)}.{log.name}")
     shutil.rmtree(directory / "logs", ignore_errors=True)

@@ -100,8 +100,8 @@ class Plan:
         return self.device == "cpu" and not self.is_oversubscribed(world_size)
 
     def cpu_sets(self, world_size: int) -> tuple[tuple[int, ...], ...] | None:
-        """The cores of each rank of a node: on CPU equally many, disjoint unless oversubscribed; with a GPU those of its
-        NUMA node. ``None``: ranks are not pinned."""
+        """The cores of each rank of a node: on CPU equally many, disjoint unless oversubscribed; with a GPU those of
+        its NUMA node. ``None``: ranks are not pinned."""
         if self.device != "cpu":
             return bound_cores(self.numa_cores, self.device_indices_of(world_size))
         share = self.threads_per_rank

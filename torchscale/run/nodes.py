@@ -32,18 +32,32 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.node.environment import redact
 
 
-def join_cluster(experiment: Experiment, options: ClusterOptions) -> tuple[Experiment, Cluster | None, bytes]:
+def join_cluster(
+    experiment: Experiment,
+    *,
+    nodes: int | None = None,
+    node_rank: int | None = None,
+    master: str | None = None,
+    token_file: Path | None = None,
+) -> tuple[Experiment, Cluster | None, bytes]:
     """The experiment with the number of its nodes, which node this is, and the nodes' token. On a single node: the
     experiment as it is, ``None`` and nothing.
+
+    Args:
+        experiment: Its ``launch.nodes`` counts where ``nodes`` is not given.
+        nodes, node_rank, master: Which node of which cluster this is; what is not given is looked for in the
+            environment.
+        token_file: Holds the nodes' secret; by default ``TORCHSCALE_TOKEN`` does.
 
     Raises:
         UsageError: an option or variable is missing or wrong.
     """
     asked = experiment.launch.nodes if "nodes" in experiment.launch.model_fields_set else None
+    options = ClusterOptions(nodes, node_rank, master, token_file)
     cluster = find_cluster(options, asked, os.environ)
     if cluster is None:
         return experiment, None, b""
-    token = read_token(options.token_file)
+    token = read_token(token_file)
     launch = experiment.launch.model_copy(update={"nodes": cluster.nodes})
     return experiment.model_copy(update={"launch": launch}), cluster, token
 

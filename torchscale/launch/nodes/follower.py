@@ -69,6 +69,7 @@ class Follower:
         self._cluster, self._token, self._silent_seconds = cluster, token, silent_seconds
         self._end: End | None = None
         self._channel: Channel | None = None
+        self._is_closed = False
         self.lost = ""
         self._network = LoopThread("nodes")
 
@@ -135,6 +136,9 @@ class Follower:
 
     def close(self, reason: str = "") -> None:
         """Leave, and say why where there is a reason."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._channel is not None:
             with contextlib.suppress(OSError, TimeoutError):  # the first node notices the closed connection
                 self._network.call(self._part(self._channel, reason), 2 * _FAREWELL_SECONDS)
@@ -153,7 +157,7 @@ class Follower:
                 await channel.close(_FAREWELL_SECONDS)
                 return
             pair_server = listen(channel.local_address, 0)
-            await asyncio.start_server(lambda r, w: answer_pair(r, w, self._token), sock=pair_server)
+            await self._network.serve(lambda r, w: answer_pair(r, w, self._token), pair_server)
             await channel.send(Join(description=description, port=int(pair_server.getsockname()[1])))
         except BaseException:
             writer.transport.abort()

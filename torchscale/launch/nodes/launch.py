@@ -37,8 +37,8 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
 
 END_SECONDS = 30.0
-"""For the other nodes' torchruns after the first one's: TERM and KILL take up to 10 s, torchrun's own barrier at the end
-waits for all nodes."""
+"""For the other nodes' torchruns after the first one's: TERM and KILL take up to 10 s, and torchrun's own barrier at
+the end waits for all nodes."""
 FILES_SECONDS = 300.0
 """For the files of all nodes, as long as a node may take to send them."""
 _LOG_BYTES = 1 << 20
@@ -178,7 +178,7 @@ def run_part(
                 limits=limits,
                 stop=stop,
             )
-        flatten_logs(directory)
+        flatten_logs(directory, order.node_rank * local_size)
         ended = Ended(
             order=order.order,
             exit_code=ending.exit_code,

@@ -286,8 +286,8 @@ class Leader:
     # Called in the network's thread.
 
     async def _serve(self, server: socket.socket, pair_server: socket.socket) -> None:
-        await asyncio.start_server(self._connected, sock=server)
-        await asyncio.start_server(lambda reader, writer: answer_pair(reader, writer, self._token), sock=pair_server)
+        await self._network.serve(self._connected, server)
+        await self._network.serve(lambda reader, writer: answer_pair(reader, writer, self._token), pair_server)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its first byte to its end."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+"""Handles one connection."""
 
 _END_SECONDS = 5.0
 """For cancelled tasks to end; they only close sockets."""
@@ -20,6 +23,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        self._servers: list[asyncio.Server] = []
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -43,8 +47,12 @@ class LoopThread:
         """Run a coroutine and do not wait for it."""
         asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
+    async def serve(self, connected: Connected, server: socket.socket) -> None:
+        """Call ``connected`` for every connection to a listening socket, until this thread is closed."""
+        self._servers.append(await asyncio.start_server(connected, sock=server))
+
     def close(self) -> None:
-        """Cancel what runs and end the thread."""
+        """Close the servers, cancel what runs and end the thread."""
         self.loop.call_soon_threadsafe(self._cancel_all)
         self._thread.join(_END_SECONDS)
 
@@ -56,6 +64,8 @@ class LoopThread:
             self.loop.close()
 
     def _cancel_all(self) -> None:
+        for server in self._servers:
+            server.close()
         tasks = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
         for task in tasks:
             task.cancel()

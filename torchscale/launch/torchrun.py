@@ -30,6 +30,8 @@ from torchscale.util.interpreter import module_command
 
 _STACK_DUMP_SECONDS = 1.0
 """Given to ranks to write their stacks before they are ended; faulthandler writes at once, from the signal handler."""
+_FINISHING_POLL_SECONDS = 0.01
+"""The ranks have measured and write their records: a short interval slows nothing."""
 
 
 def run_launch(
@@ -204,7 +206,7 @@ class Watch:
             if now - last_progress > patience:
                 dump_stacks(process.pid)
                 return EndingKind.TIMEOUT, f"no progress for {patience:g} s while {phase}"
-            time.sleep(POLL_SECONDS)
+            time.sleep(_FINISHING_POLL_SECONDS if phase == "finishing" else POLL_SECONDS)
         return EndingKind.FINISHED, ""
 
 

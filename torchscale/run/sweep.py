@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
+from torchscale.analysis.stats.series import import_quantiles
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.choices import Rerun
@@ -16,7 +18,7 @@ from torchscale.launch.control import StopRequest
 from torchscale.plan.duration import runs_again
 from torchscale.plan.expand import Plan
 from torchscale.run.cell_profiler import CellProfiler
-from torchscale.run.launcher import Pending, in_order, open_launcher
+from torchscale.run.launcher import Pending, in_order, open_launcher, shares_processes
 from torchscale.run.nodes import SweepNodes
 from torchscale.run.observer import Listener
 from torchscale.run.summary_file import SummaryFile
@@ -74,7 +76,9 @@ class Sweep:
         """
         summary_file = SummaryFile(self._folder)
         summary_file.write()
-        ordered = in_order(pending, self._experiment)
+        # While the first launch starts: afterwards the next one would wait for it.
+        threading.Thread(target=import_quantiles, daemon=True).start()
+        ordered = in_order(pending, shared=shares_processes(self._experiment, self._plan))
         with open_launcher(
             self._experiment,
             self._plan,

@@ -133,8 +133,11 @@ def find_token_processes(token: str) -> list[psutil.Process]:
 
 def inherited_environment() -> dict[str, str]:
     """This process's environment without PET_*: torchrun reads those as options (training operators set them in
-    pods), and we pass all options on its command line."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+    pods), and we pass all options on its command line. Without the token of a sweep's nodes too: ranks run code that
+    need not know it."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("PET_") and name != "TORCHSCALE_TOKEN"
+    }
 
 
 def adopt_orphans() -> None:

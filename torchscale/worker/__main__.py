@@ -48,7 +48,8 @@ def main() -> None:
     for number, item in enumerate(itertools.chain([first], launches)):
         started = time.perf_counter() if number else started
         world_size = item.task.cell.world_size
-        os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(world_size)
+        if is_group:  # of one node; else torchrun has set both
+            os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(world_size)
         name = f"launch-{number}" if is_group else ""
         if forks:
             forks = import_libraries(item.task.cell)  # also where others run it: the next launch may need this rank

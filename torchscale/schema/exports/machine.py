@@ -25,6 +25,8 @@ class MachineCellExport(Export):
     """Why it is not ``ok``; empty where it is."""
     launches: int
     """Completed launches."""
+    hosts: tuple[str, ...]
+    """Machines that its ranks ran on, by name."""
 
 
 class CollectivePointExport(Export):

@@ -106,7 +106,8 @@ class Group:
             return all(path.exists() for path in records)
 
         with sampling(directory, task.telemetry_seconds, task.gpu_uuids):
-            kind, detail = Watch(directory, limits, stop, on_progress).wait(self._process, is_done)
+            watch = Watch(directory, limits, stop, on_progress, world_size=task.cell.world_size)
+            kind, detail = watch.wait(self._process, is_done)
         survivors: tuple[str, ...] = ()
         if not is_done():
             survivors = self._process.end(grace_seconds=0.0) if stop.at_once else self._process.end()

@@ -7,6 +7,7 @@ from typing import TypeVar
 from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
 from torchscale.schema.cells.kinds import AnyPayload, as_kind
 from torchscale.schema.launch.failure import RankFailure
+from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.state import State
 
@@ -28,6 +29,7 @@ class LaunchRecord(Frozen):
         grouped: Whether other cells ran before it in the same processes; ``seconds`` is then its own part.
         log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
         telemetry: Readings of the machine over the measured steps; ``None`` where nothing was read.
+        autopsy: Why its ranks made no progress, or whose collectives did not fit together; ``None`` for other ends.
         payload: What its ranks measured, by the cell's kind; of a failed launch, from the ranks that left a record.
     """
 
@@ -44,6 +46,7 @@ class LaunchRecord(Frozen):
     grouped: bool = False
     log_tail: str = ""
     telemetry: Telemetry | None = None
+    autopsy: Autopsy | None = None
     payload: AnyPayload
 
 

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli import (
+    autopsy,
     baseline,
     benchmark,
     catalog,
@@ -80,6 +81,7 @@ app.add_typer(report.app, name="report")
 app.command("runs")(runs.runs)
 app.command("compare")(compare.compare)
 app.add_typer(baseline.app, name="baseline")
+app.command("autopsy")(autopsy.autopsy)
 app.command("init")(init.init)
 app.add_typer(config.app, name="config")
 app.command("list")(catalog.list_names)

@@ -121,6 +121,8 @@ class ResultSchema(str, Enum):
     """``profile --json`` and ``analysis.json``."""
     VALIDATE = "validate"
     """``validate --json``."""
+    AUTOPSY = "autopsy"
+    """``autopsy --json``, and ``autopsy`` in the cells of a report."""
     BASELINE = "baseline"
     """The files of ``baseline save``."""
 

@@ -110,7 +110,8 @@ class Group:
 
         if task.telemetry_seconds is not None:
             self._start_sampler(task.telemetry_seconds, task.gpu_uuids)
-        kind, detail = Watch(directory, limits, stop, on_progress).wait(self._process, is_done)
+        watch = Watch(directory, limits, stop, on_progress, world_size=task.cell.world_size)
+        kind, detail = watch.wait(self._process, is_done)
         if self._sampler is not None and task.telemetry_seconds is not None:
             self._sampler.copy_new(task.started_at, directory)
         survivors: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from typing import IO
 import psutil
 
 from torchscale.errors import MachineError
+from torchscale.schema.launch.task import COPY_NAME
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
 """Environment variable that marks everything a launch started."""
@@ -247,6 +248,14 @@ def _name(process: psutil.Process) -> str:
         return process.name()
     except psutil.Error:
         return "?"
+
+
+def copy_of(process: psutil.Process) -> psutil.Process:
+    """The copy of a rank's process that runs its launch, where launches of a group run in copies; else the process."""
+    try:
+        return next((child for child in process.children() if child.name() == COPY_NAME), process)
+    except psutil.Error:
+        return process
 
 
 def _content(file: IO[bytes]) -> str:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-import psutil
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
+from torchscale.launch.autopsy import inspect_hang
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.kinds import launch_kind
@@ -28,8 +27,6 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
 
-_STACK_DUMP_SECONDS = 1.0
-"""Given to ranks to write their stacks before they are ended; faulthandler writes at once, from the signal handler."""
 _FINISHING_POLL_SECONDS = 0.01
 """The ranks have measured and write their records: a short interval slows nothing."""
 
@@ -55,7 +52,8 @@ def run_launch(
     clock = time.monotonic()
     kills = OomKills()
     with sampling(directory, task.telemetry_seconds, task.gpu_uuids):
-        ending = Watch(directory, limits, stop, on_progress).run(command, worker_environment(task, extra_env))
+        watch = Watch(directory, limits, stop, on_progress, world_size=task.cell.world_size)
+        ending = watch.run(command, worker_environment(task, extra_env))
     flatten_logs(directory)
     seconds = time.monotonic() - clock
     return collect_launch(
@@ -158,7 +156,7 @@ class Watch:
     """Waits until a torchrun ends, the user stops it, or a limit is reached.
 
     ``finishing_seconds`` bounds the time without progress once the ranks are finishing, where that is not
-    ``limits.stall_seconds``.
+    ``limits.stall_seconds``. ``world_size``: ranks of the launch, where the torchrun may have more processes.
     """
 
     directory: Path
@@ -166,6 +164,7 @@ class Watch:
     stop: StopRequest
     on_progress: Callable[[Progress], None]
     finishing_seconds: float | None = None
+    world_size: int | None = None
 
     def run(
         self, command: list[str], environment: Mapping[str, str], is_done: Callable[[], bool] = lambda: False
@@ -198,13 +197,13 @@ class Watch:
             if self.stop.asked:
                 return EndingKind.INTERRUPTED, f"interrupted while {phase}"
             if now - started > self.limits.hard_seconds:
-                dump_stacks(process.pid)
+                inspect_hang(self.directory, process.pid, self.world_size)
                 return EndingKind.TIMEOUT, f"not finished after {self.limits.hard_seconds:g} s (while {phase})"
             patience = self.limits.stall_seconds
             if phase == "finishing" and self.finishing_seconds is not None:
                 patience = max(patience, self.finishing_seconds)
             if now - last_progress > patience:
-                dump_stacks(process.pid)
+                inspect_hang(self.directory, process.pid, self.world_size)
                 return EndingKind.TIMEOUT, f"no progress for {patience:g} s while {phase}"
             time.sleep(_FINISHING_POLL_SECONDS if phase == "finishing" else POLL_SECONDS)
         return EndingKind.FINISHED, ""
@@ -230,19 +229,6 @@ class _ProgressReader:
             with contextlib.suppress(ValidationError):
                 lines.append(Progress.model_validate_json(line))
         return lines
-
-
-def dump_stacks(torchrun_pid: int) -> None:
-    """Ask every rank for its Python stacks (they go to its stderr log), so that a hang can be located."""
-    try:
-        ranks = psutil.Process(torchrun_pid).children(recursive=True)  # a profiler may be a parent in between
-    except psutil.Error:
-        return
-    for rank in ranks:
-        with contextlib.suppress(psutil.Error):
-            if "torchscale.worker" in rank.cmdline():
-                rank.send_signal(signal.SIGUSR1)
-    time.sleep(_STACK_DUMP_SECONDS if ranks else 0.0)
 
 
 def flatten_logs(directory: Path, first_rank: int = 0) -> None:

@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from torchscale.catalog.models import find_model
 from torchscale.schema.cells.kinds import AnyCell, training_workload
@@ -18,6 +19,7 @@ from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.process_exit import flush_output
 from torchscale.worker.failure import describe_failure
+from torchscale.worker.hang import answering_requests, write_dump
 from torchscale.worker.kinds import worker_kind
 from torchscale.worker.models import import_model
 from torchscale.worker.process_group import joined_ranks
@@ -56,15 +58,19 @@ def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "", 
         name: Differs between launches that share torchrun's store.
         is_last: Whether the process ends after it, which then frees nothing that its end frees.
     """
-    files = RankFiles(directory, int(os.environ["RANK"]))
-    try:
-        _run(task, files, started, name, is_last=is_last)
-        if not is_last:
-            _free_resources()
-    except BaseException as error:  # noqa: BLE001 - whatever a model or torch raises must reach the launcher as a file
-        files.failure(describe_failure(error, int(os.environ["RANK"])))
-        traceback.print_exc(file=sys.stderr)
-        return 1
+    rank = int(os.environ["RANK"])
+    files = RankFiles(directory, rank)
+    with answering_requests(directory, rank, task.started_at):
+        try:
+            _run(task, files, started, name, is_last=is_last)
+            if not is_last:
+                _free_resources()
+        except BaseException as error:  # noqa: BLE001 - whatever a model or torch raises must reach the launcher as a file
+            files.failure(describe_failure(error, rank))
+            if dist.is_available() and dist.is_initialized():
+                write_dump(directory, rank, task.started_at, error)
+            traceback.print_exc(file=sys.stderr)
+            return 1
     return 0
 
 

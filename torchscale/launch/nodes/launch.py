@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torchscale.config.experiment import Experiment
 from torchscale.errors import MachineError
+from torchscale.launch.autopsy import inspect_hang
 from torchscale.launch.collect import Ending, EndingKind, collect_launch, node_file
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.nodes.follower import Follower
@@ -22,7 +23,6 @@ from torchscale.launch.telemetry import READINGS, sampling
 from torchscale.launch.torchrun import (
     NodePlace,
     Watch,
-    dump_stacks,
     flatten_logs,
     torchrun_command,
     worker_environment,
@@ -30,6 +30,7 @@ from torchscale.launch.torchrun import (
 from torchscale.plan.expand import Plan
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.hang import dump_file
 from torchscale.schema.launch.nodes import Ended, LaunchNode, Start
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
@@ -131,7 +132,7 @@ def _file_names(node: LaunchNode, directory: Path) -> dict[str, Path]:
     """File on that node → file here, for all that it may send."""
     ranks = range(node.first_rank, node.first_rank + node.ranks)
     of_ranks = ("rank-{}.json", "steps-rank-{}.jsonl", "error-rank-{}.json", "rank-{}.stderr.log", "rank-{}.stdout.log")
-    names = [pattern.format(rank) for rank in ranks for pattern in of_ranks]
+    names = [name for rank in ranks for name in (*(pattern.format(rank) for pattern in of_ranks), dump_file(rank))]
     of_node = {name: directory / node_file(node, name) for name in ("torchrun.log", READINGS)}
     return {**{name: directory / name for name in names}, **of_node}
 
@@ -214,7 +215,7 @@ def _run_until_told(
             )
             told = follower.end_order(order)
             if told is not None and told.dump_stacks and process.poll() is None:
-                dump_stacks(process.pid)
+                inspect_hang(directory, process.pid, None)
         finally:
             told = follower.end_order(order)
             at_once = stop.at_once or (told is not None and told.at_once)
@@ -231,6 +232,14 @@ def _files_to_send(directory: Path) -> list[Path]:
                 file.seek(size - _LOG_BYTES)
                 rest = file.read()
             log.write_bytes(rest)
-    patterns = ("rank-*.json", "steps-rank-*.jsonl", "error-rank-*.json", "rank-*.log", "torchrun.log", READINGS)
+    patterns = (
+        "rank-*.json",
+        "steps-rank-*.jsonl",
+        "error-rank-*.json",
+        "rank-*.log",
+        dump_file("*"),
+        "torchrun.log",
+        READINGS,
+    )
     found = (path for pattern in patterns for path in sorted(directory.glob(pattern)))
     return [path for path in found if path.stat().st_size > 0]

@@ -50,6 +50,7 @@ def memory_export(summary: MemorySummary) -> MemoryExport:
         reason=summary.reason,
         launches=summary.launches,
         hosts=tuple(node.hostname for node in summary.facts.nodes),
+        autopsy=summary.facts.autopsy,
         ranks=summary.ranks,
         prediction_error=summary.prediction_error,
     )
@@ -64,6 +65,7 @@ def hardware_export(summary: HardwareSummary) -> HardwareExport:
         reason=summary.reason,
         launches=summary.launches,
         hosts=tuple(node.hostname for node in summary.facts.nodes),
+        autopsy=summary.facts.autopsy,
         figures=None if summary.figures is None else _hardware_figures(summary.figures),
     )
 
@@ -107,6 +109,7 @@ def collectives_export(summary: CollectivesSummary) -> CollectivesExport:
         reason=summary.reason,
         launches=summary.launches,
         hosts=tuple(node.hostname for node in summary.facts.nodes),
+        autopsy=summary.facts.autopsy,
         figures=None if summary.figures is None else _collective_figures(summary, summary.figures),
         verdict=None if summary.verdict is None else _verdict(summary.verdict),
         transports=() if summary.log is None else summary.log.transports,

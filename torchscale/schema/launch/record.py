@@ -7,6 +7,7 @@ from typing import TypeVar
 from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
 from torchscale.schema.cells.kinds import AnyPayload, as_kind
 from torchscale.schema.launch.failure import RankFailure
+from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.state import State
@@ -30,6 +31,7 @@ class LaunchRecord(Frozen):
         nodes: Where its ranks ran; empty for a launch on a single node.
         log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
         telemetry: Readings of the machine over the measured steps; ``None`` where nothing was read.
+        autopsy: Why its ranks made no progress, or whose collectives did not fit together; ``None`` for other ends.
         payload: What its ranks measured, by the cell's kind; of a failed launch, from the ranks that left a record.
     """
 
@@ -47,6 +49,7 @@ class LaunchRecord(Frozen):
     nodes: tuple[LaunchNode, ...] = ()
     log_tail: str = ""
     telemetry: Telemetry | None = None
+    autopsy: Autopsy | None = None
     payload: AnyPayload
 
 

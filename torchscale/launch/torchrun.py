@@ -27,6 +27,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
+from torchscale.util.logs import clean_logs
 
 _STACK_DUMP_SECONDS = 1.0
 """Given to ranks to write their stacks before they are ended; faulthandler writes at once, from the signal handler."""
@@ -197,9 +198,10 @@ def _dump_stacks(torchrun_pid: int) -> None:
 
 
 def flatten_logs(directory: Path) -> None:
-    """torchrun's ``logs/<run>/attempt_0/<rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``; empty logs are
-    removed."""
+    """torchrun's ``logs/<run>/attempt_0/<rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``, bounded and without
+    secrets, as every log here; empty logs are removed."""
     for log in sorted((directory / "logs").glob("*/attempt_*/*/*.log")):
         if log.stat().st_size:
             log.replace(directory / f"rank-{log.parent.name}.{log.name}")
+    clean_logs(directory)
     shutil.rmtree(directory / "logs", ignore_errors=True)

@@ -10,9 +10,9 @@ import itertools
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic, perf_counter, sleep
 
 from torchscale.schema.launch.task import GroupItem, LaunchTask
 from torchscale.util.process_exit import exit_at_once
@@ -28,7 +28,7 @@ mean that it has gone."""
 
 def main() -> None:
     """Run one rank to its end; leaves by ``os._exit``, without Python's teardown."""
-    started = time.perf_counter()
+    started = perf_counter()
     _die_with_parent()
     _volunteer_for_oom_killer()
     faulthandler.enable()
@@ -52,7 +52,7 @@ def main() -> None:
         status = run_rank(item.task, Path(item.directory), started, name)
         if status:
             break
-        started = time.perf_counter()
+        started = perf_counter()
     # With a process group behind it, the interpreter's teardown can abort after the work is done (seen with DDP on
     # gloo in one of four launches): the record is written, so leave at once.
     exit_at_once(status)
@@ -69,13 +69,13 @@ def _launches(arguments: list[str]) -> Iterator[GroupItem]:
     record_of_last = channel
     for number in itertools.count():
         path = channel / f"item-{number}.json"
-        deadline = time.monotonic() + _HANDOVER_SECONDS
+        deadline = monotonic() + _HANDOVER_SECONDS
         while not path.exists():
-            if (channel / "end").exists() or time.monotonic() > deadline:
+            if (channel / "end").exists() or monotonic() > deadline:
                 return
             if not record_of_last.exists():  # other ranks are still at it; the launcher bounds how long
-                deadline = time.monotonic() + _HANDOVER_SECONDS
-            time.sleep(_POLL_SECONDS)
+                deadline = monotonic() + _HANDOVER_SECONDS
+            sleep(_POLL_SECONDS)
         item = GroupItem.model_validate_json(path.read_bytes())
         record_of_last = Path(item.directory) / "rank-0.json"
         yield item

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import threading
-import time
+from time import time as wall_clock
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,7 +74,7 @@ def write_dump(directory: Path, rank: int, since: float, error: BaseException | 
     dump = RankDump(
         rank=rank,
         pid=os.getpid(),
-        time=time.time(),
+        time=wall_clock(),
         since=since,
         threads=_stacks() if error is None else (_raised(error),),
         groups=_groups(),

@@ -25,7 +25,7 @@ FAULTS = {
     "exit": LEFT,
     "nan": ("invalid", "was not a finite number"),
     "no_reduction": ("invalid", "gradients were not reduced"),
-    "hang": ("timeout", "rank 1 was in faulty.py"),
+    "hang": ("timeout", "rank 1 never called it; it is in faulty.py"),
 }
 
 

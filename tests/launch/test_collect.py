@@ -9,6 +9,7 @@ import pytest
 from tests.factories import cells, rank_record, training_result
 from torchscale.launch.collect import Ending, EndingKind, Evidence, classify, collect_launch
 from torchscale.schema.launch.failure import FailureKind, RankFailure
+from torchscale.schema.launch.hang import HangCause
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.launch.task import LaunchTask
@@ -233,8 +234,19 @@ def test_our_own_ending_of_torchrun_is_no_signal_of_a_strangers(tmp_path: Path) 
 def test_a_timeout_says_where_ranks_were_and_what_is_left(tmp_path: Path) -> None:
     (tmp_path / "rank-1.stderr.log").write_text(STACKS)
     record = collect(tmp_path, Ending(EndingKind.TIMEOUT, None, "no progress for 9 s", ("pid 7 (python)",)))
-    expected = "no progress for 9 s; rank 1 was in net.py:12 forward; could not be terminated: pid 7 (python)"
-    assert record.reason == expected
+    assert record.reason == (
+        "no progress for 9 s; no rank is known to wait in a collective; rank 1 is in net.py:12 `forward`; "
+        "could not be terminated: pid 7 (python)"
+    )
+    assert record.autopsy is not None
+    assert record.autopsy.cause is HangCause.UNKNOWN
+    assert record.autopsy.positions[1].place == "net.py:12 `forward`"
+
+
+def test_a_launch_that_did_not_hang_has_no_autopsy(tmp_path: Path) -> None:
+    left_behind(tmp_path, seconds={}, failures=(LOST,))
+    (tmp_path / "rank-1.stderr.log").write_text(STACKS)
+    assert collect(tmp_path).autopsy is None
 
 
 def test_a_record_reads_back_from_its_file(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli import (
+    autopsy,
     baseline,
     benchmark,
     catalog,
@@ -41,7 +42,7 @@ app = typer.Typer(
     name="torchscale",
     cls=Program,
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # typer would import its own layout of help; see cli/help.py
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
@@ -82,6 +83,7 @@ app.command("runs")(runs.runs)
 app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
 app.add_typer(baseline.app, name="baseline")
+app.command("autopsy")(autopsy.autopsy)
 app.command("init")(init.init)
 app.add_typer(config.app, name="config")
 app.command("list")(catalog.list_names)

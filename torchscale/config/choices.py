@@ -13,7 +13,7 @@ DeviceKind = Literal["cuda", "cpu", "mps", "xpu"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 Checkpointing = Literal["none", "selective", "full"]
 DataSource = Literal["synthetic", "synthetic-host", "cifar100", "shards"]
-Isolation = Literal["cell", "group"]
+Isolation = Literal["auto", "cell", "group"]
 Malloc = Literal["keep", "system"]
 Placement = Literal["packed", "spread"]
 Scaling = Literal["weak", "strong"]
@@ -123,6 +123,8 @@ class ResultSchema(str, Enum):
     """``profile --json`` and ``analysis.json``."""
     VALIDATE = "validate"
     """``validate --json``."""
+    AUTOPSY = "autopsy"
+    """``autopsy --json``, and ``autopsy`` in the cells of a report."""
     BASELINE = "baseline"
     """The files of ``baseline save``."""
 

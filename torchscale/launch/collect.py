@@ -15,11 +15,14 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from torchscale.analysis.training.telemetry import digest_telemetry
+from torchscale.launch.autopsy import failure_autopsy, hang_autopsy
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.process import tail
 from torchscale.launch.telemetry import read_readings
 from torchscale.schema.cells.kinds import KINDS, AnyPayload
 from torchscale.schema.launch.failure import FailureKind, RankFailure
+from torchscale.schema.launch.hang import Autopsy
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.telemetry import Telemetry
@@ -27,9 +30,10 @@ from torchscale.schema.state import State
 
 _LOG_TAIL_CHARACTERS = 6000
 """Of all logs together: with eight ranks about 650 each, which is the end of a traceback."""
+_TORCHRUN_LOG_BYTES = 64 * 1024
+"""Its summary of failed ranks stands at the end, about 400 bytes a rank."""
 _TORCHRUN_FAILURE = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d+)")
 _TORCHRUN_SIGNAL = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
-_STACK_TOP = re.compile(r'(?:Current thread|Thread) 0x[0-9a-f]+[^\n]*\n  File "([^"]+)", line (\d+) in (\S+)')
 _SECONDARY_SIGNALS = {signal.SIGTERM, signal.SIGABRT}
 """Signals that can follow from the end of another rank: torchrun sends TERM to the others, NCCL's watchdog aborts. They
 count as the cause only if there is no other."""
@@ -45,6 +49,7 @@ class EndingKind(Enum):
     TIMEOUT = "timeout"
     INTERRUPTED = "interrupted"
     NOT_STARTED = "not started"
+    NODE_LOST = "node lost"
 
 
 @dataclass(frozen=True)
@@ -86,11 +91,14 @@ def collect_launch(
     started_at: str,
     seconds: float,
     oom_kills: int,
+    nodes: tuple[LaunchNode, ...] = (),
 ) -> LaunchRecord:
-    """The record of a launch that has ended. Removes the step files if the task does not keep them."""
+    """The record of a launch that has ended, over these ``nodes`` where there were several. Removes the step files if
+    the task does not keep them."""
     cell, kind = task.cell, launch_kind(task.cell.kind)
-    log = tail(directory / "torchrun.log", 64 * 1024)
+    log = tail(directory / "torchrun.log", _TORCHRUN_LOG_BYTES)
     ending = _with_signal(ending, log)
+    log += "".join(tail(directory / node_file(node, "torchrun.log"), _TORCHRUN_LOG_BYTES) for node in nodes[1:])
     payload = kind.collect_payload(
         directory, _read_all(directory, "rank-*.json", KINDS[cell.kind].rank, cell.world_size)
     )
@@ -103,8 +111,9 @@ def collect_launch(
         oom_kills,
     )
     state, reason = classify(evidence)
-    if ending.kind is EndingKind.TIMEOUT:
-        reason += _where_ranks_were(directory, cell.world_size)
+    autopsy = _autopsy(directory, cell.world_size, ending, state)
+    if autopsy is not None:
+        reason += f"; {autopsy.summary}"
     if ending.survivors:
         reason += f"; could not be terminated: {', '.join(ending.survivors)}"
     if not task.log_step_times:
@@ -120,10 +129,17 @@ def collect_launch(
         command=command,
         failures=evidence.failures,
         exit_code=ending.exit_code,
+        nodes=nodes,
         log_tail="" if state is State.OK else _log_tail(directory, log, cell.world_size),
         telemetry=_telemetry(task, directory, kind.measured_window(payload)),
+        autopsy=autopsy,
         payload=payload,
     )
+
+
+def node_file(node: LaunchNode, name: str) -> str:
+    """A file of another node in the launch's directory, where the first node has one of that name."""
+    return f"node-{node.node_rank}.{name}"
 
 
 def _telemetry(task: LaunchTask, directory: Path, window: tuple[float, float] | None) -> Telemetry | None:
@@ -156,6 +172,8 @@ def classify(evidence: Evidence) -> tuple[State, str]:
         return (State.INVALID, invalid) if invalid else (State.OK, "")
     if kind is EndingKind.INTERRUPTED:
         return State.INTERRUPTED, evidence.ending.detail
+    if kind is EndingKind.NODE_LOST:
+        return State.NODE_LOST, evidence.ending.detail
     if kind is EndingKind.NOT_STARTED:
         return State.CRASHED, evidence.ending.detail
     if kind is EndingKind.TIMEOUT:
@@ -215,15 +233,11 @@ def _silent_ranks(evidence: Evidence) -> list[int]:
     return [rank for rank in range(evidence.world_size) if rank not in reported]
 
 
-def _where_ranks_were(directory: Path, world_size: int) -> str:
-    """The Python line of each rank when its stacks were dumped, as ``; rank 1 was in net.py:12 forward``."""
-    positions = []
-    for rank in range(world_size):
-        stacks = _STACK_TOP.findall(tail(directory / f"rank-{rank}.stderr.log", 32 * 1024))
-        if stacks:
-            file, line, function = stacks[-1]
-            positions.append(f"rank {rank} was in {Path(file).name}:{line} {function}")
-    return "".join(f"; {position}" for position in positions)
+def _autopsy(directory: Path, world_size: int, ending: Ending, state: State) -> Autopsy | None:
+    """Why the ranks made no progress, or which collectives of theirs made them fail; ``None`` for other ends."""
+    if ending.kind is EndingKind.TIMEOUT and state is State.TIMEOUT:
+        return hang_autopsy(directory, world_size)
+    return failure_autopsy(directory, world_size) if state is State.CRASHED else None
 
 
 def _log_tail(directory: Path, torchrun_log: str, world_size: int) -> str:

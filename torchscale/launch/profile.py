@@ -63,7 +63,8 @@ def record_cell(
     if nsys is not None:
         command = wrap(nsys, directory / OUTPUT_NAME, command, exact_steps())
     clock = time.monotonic()
-    watch = Watch(directory, limits, stop, on_progress, None if nsys is None else CONVERT_SECONDS)
+    patience = None if nsys is None else CONVERT_SECONDS
+    watch = Watch(directory, limits, stop, on_progress, patience, task.cell.world_size)
     ending = watch.run(command, worker_environment(task, extra_env))
     flatten_logs(directory)
     ranks = _recorded(directory)

@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
+from tests.analysis.hang.test_explain import looped, rank, waiting
 from tests.analysis.health.test_node import node
 from tests.factories import cells
 from tests.report.sections.test_lost_time import diagnosed_run
@@ -22,6 +23,7 @@ from tests.report.test_machine import machine_summary, record
 from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.matching import differences
 from torchscale.analysis.comparison.pair import Outcome, Verdict
+from torchscale.analysis.hang.explain import explain_hang
 from torchscale.analysis.health.node import Requirements, validate_facts
 from torchscale.analysis.prediction.predict import predict_series
 from torchscale.analysis.prediction.series import Measured, make_series
@@ -93,6 +95,10 @@ def search() -> MaxBatchOutcome:
     )
 
 
+def autopsy_text() -> str:
+    return explain_hang([waiting(0), rank(1, looped(19))]).model_dump_json()
+
+
 DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.REPORT, "report", lambda: summary_json(measured())),
     (ResultSchema.REPORT, "report of a diagnosed run", lambda: summary_json(diagnosed())),
@@ -102,6 +108,7 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.PREDICT, "predict", lambda: prediction_json(predictions())),
     (ResultSchema.PROFILE, "profile", profile_text),
     (ResultSchema.VALIDATE, "validate", lambda: validate_facts(node(), Requirements()).model_dump_json()),
+    (ResultSchema.AUTOPSY, "autopsy", autopsy_text),
     (ResultSchema.BASELINE, "baseline", lambda: result_set(measured(), "main").model_dump_json()),
 ]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tests.analysis.hang.test_explain import IN_OWN_CODE, call, looped, rank, waiting
 from tests.factories import cells, failed_record
-from torchscale.report.text.failure import failure_cause, failure_excerpt, failure_place
+from torchscale.analysis.hang.explain import explain_hang
+from torchscale.report.text.failure import autopsy_lines, failure_cause, failure_excerpt, failure_place
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
@@ -58,3 +60,23 @@ def test_without_a_traceback_the_log_is_quoted() -> None:
     assert failure_excerpt(record(log_tail=log))[:2] == ("line 12", "line 13")
     assert failure_excerpt(record(log_tail=log))[-1].endswith("rank-0.stderr.log")
     assert failure_excerpt(record()) == ()
+
+
+def test_a_hang_shows_what_its_verdict_rests_on() -> None:
+    verdict = explain_hang([waiting(0), rank(1, looped(19), IN_OWN_CODE)])
+    hung = failed_record(cells()[1], State.TIMEOUT, "no progress for 9 s").model_copy(update={"autopsy": verdict})
+    assert failure_excerpt(hung) == (
+        "cause: rank missing (rank 1), confidence high",
+        "rank 0: in all_reduce #20, at train.py:30 `step`",
+        "rank 1: at dataset.py:88 `read`; its last collective was broadcast #19",
+        f"log: cells/{hung.cell_id}/launch-0/rank-1.stderr.log",
+    )
+    many = verdict.model_copy(update={"evidence": tuple(f"line {number}" for number in range(40))})
+    assert autopsy_lines(many)[-1] == "… and 28 more lines in record.json"
+
+
+def test_a_failure_with_a_mismatch_shows_the_mismatch_first() -> None:
+    verdict = explain_hang([waiting(0), rank(1, [*looped(19), call(20, "broadcast", done=False)])])
+    excerpt = failure_excerpt(record(failure(1)).model_copy(update={"autopsy": verdict}))
+    assert excerpt[0] == "cause: collective mismatch (rank 1), confidence medium"
+    assert "at /home/me/data.py:7 in check" in excerpt

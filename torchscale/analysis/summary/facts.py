@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from torchscale.analysis.summary.outcome import completed_launches
 from torchscale.config.choices import DeviceKind
 from torchscale.schema.cells.kinds import of_kind
+from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.rank import DataUse
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.training import TrainingResult
@@ -62,6 +63,11 @@ class CellFacts:
     ended_at: str = ""
     failed: LaunchRecord | None = None
     launches: tuple[LaunchFigures, ...] = ()
+
+    @property
+    def autopsy(self) -> Autopsy | None:
+        """Of the launch that failed, if it hung or its ranks' collectives did not fit together."""
+        return None if self.failed is None else self.failed.autopsy
 
 
 NO_FACTS = CellFacts()

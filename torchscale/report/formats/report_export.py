@@ -64,6 +64,7 @@ def cell_export(summary: TrainingSummary) -> TrainingCellExport:
         launches=summary.launches,
         planned_launches=summary.planned_launches,
         flags=tuple(flag.value for flag in summary.flags),
+        autopsy=summary.facts.autopsy,
         figures=None if summary.figures is None else _figures(summary.figures),
         compute=None if summary.compute is None else _compute(summary.compute),
         decomposition=None if summary.decomposition is None else _decomposition(summary.decomposition),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 
+from torchscale.analysis.hang.explain import ranks_label
 from torchscale.schema.launch.failure import FailureKind, RankFailure
+from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.state import State
 
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$')
 _LIBRARY = ("/site-packages/", "/dist-packages/", "/torchscale/worker/", "<frozen ", "/lib/python3.")
 """Parts of paths of code that is not the user's: an error is looked for in the user's first."""
+_EVIDENCE_LINES = 12
+"""Ranks in the same place share a line, so most hangs need three."""
 _EXCERPT_LINES = 8
 """Enough for the user's last frames and the message; the log has the rest."""
 
@@ -18,15 +23,28 @@ def failure_excerpt(record: LaunchRecord) -> tuple[str, ...]:
     """What a person needs to find the cause: its place, the last lines of the traceback or of the log, and the log's
     path in the run folder; empty for a launch that did not fail."""
     cause = failure_cause(record)
+    autopsy = () if record.autopsy is None else autopsy_lines(record.autopsy)
+    if record.autopsy is not None and record.state is State.TIMEOUT:
+        return (*autopsy, f"log: {log_path(record, min(record.autopsy.ranks, default=0))}")
     if cause is None:
         tail = [line for line in record.log_tail.splitlines() if line.strip()][-_EXCERPT_LINES:]
         return (*tail, *([f"log: {log_path(record, 0)}"] if tail else []))
     place = failure_place(cause)
     return (
+        *autopsy,
         *([f"at {place}"] if place else []),
         *_last_lines(cause.traceback),
         f"log: {log_path(record, cause.rank)}",
     )
+
+
+def autopsy_lines(autopsy: Autopsy) -> tuple[str, ...]:
+    """What the verdict on a hang rests on: which ranks, how sure, and where each rank was."""
+    label = f" ({ranks_label(autopsy.ranks)})" if autopsy.ranks else ""
+    cause = f"cause: {autopsy.cause.value.replace('_', ' ')}{label}, confidence {autopsy.confidence.value}"
+    evidence = autopsy.evidence[:_EVIDENCE_LINES]
+    more = len(autopsy.evidence) - len(evidence)
+    return (cause, *evidence, *([f"… and {more} more lines in record.json"] if more else []))
 
 
 def failure_cause(record: LaunchRecord) -> RankFailure | None:

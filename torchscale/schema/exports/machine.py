@@ -12,6 +12,7 @@ from torchscale.schema.cells.collectives import CollectivesCell, PairSample
 from torchscale.schema.cells.hardware import CopyKind, DiskSample, HardwareCell
 from torchscale.schema.cells.memory import MemoryCell, MemoryRank
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.state import State
 
 
@@ -25,6 +26,8 @@ class MachineCellExport(Export):
     """Why it is not ``ok``; empty where it is."""
     launches: int
     """Completed launches."""
+    autopsy: Autopsy | None
+    """Of a launch that made no progress, or whose ranks called collectives that do not fit together."""
 
 
 class CollectivePointExport(Export):

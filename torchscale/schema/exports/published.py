@@ -15,6 +15,7 @@ from torchscale.schema.exports.machine import AnyMachineExport
 from torchscale.schema.exports.prediction import PredictionsExport
 from torchscale.schema.exports.report import ReportExport
 from torchscale.schema.exports.search import SearchExport
+from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.node.check import Validation
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.result_set import ResultSet
@@ -75,6 +76,12 @@ _DOCUMENTS = {
         SCHEMA_VERSION,
         "torchscale validation",
         "The checks of a node: `torchscale validate --json`.",
+    ),
+    ResultSchema.AUTOPSY: _Document(
+        TypeAdapter(Autopsy),
+        SCHEMA_VERSION,
+        "torchscale autopsy",
+        "Why a job made no progress: `torchscale autopsy --json`, `autopsy` in the cells of a report.",
     ),
     ResultSchema.BASELINE: _Document(
         TypeAdapter(ResultSet),

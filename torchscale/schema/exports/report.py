@@ -10,6 +10,7 @@ from typing import Literal
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
 from torchscale.schema.exports.machine import AnyMachineExport
+from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.rank import FlopCount
 from torchscale.schema.launch.steps import Digest, StopRule
 from torchscale.schema.launch.telemetry import Telemetry
@@ -184,6 +185,8 @@ class TrainingCellExport(Export):
     """Launches that were asked for: more than ``launches`` where the state is ``partial``."""
     flags: tuple[str, ...]
     """Cautions of the measurement, such as ``noisy``."""
+    autopsy: Autopsy | None
+    """Of a launch that made no progress, or whose ranks called collectives that do not fit together."""
     figures: FiguresExport | None
     """Null unless the state is ``ok`` or ``partial``; of the completed launches."""
     compute: ComputeExport | None

@@ -1,0 +1,365 @@
+"""Verdicts on hangs whose cause is known, from records made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchscale.analysis.hang.explain import (
+    RankEvidence,
+    collective_label,
+    explain_failure,
+    explain_hang,
+    ranks_label,
+    size_error,
+)
+from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
+from torchscale.schema.launch.hang import HangCause, RankCondition, StackFrame, StuckCollective
+from torchscale.schema.profiles.finding import Confidence
+
+LOOP = ("broadcast", "all_reduce", "all_gather")
+ELEMENTS = {"broadcast": 64, "all_reduce": 1024, "all_gather": 8}
+TORCH = "/venv/lib/python3.11/site-packages/torch"
+IN_ALL_REDUCE = (
+    StackFrame(file="/home/me/train.py", line=30, function="step"),
+    StackFrame(file=f"{TORCH}/distributed/c10d_logger.py", line=83, function="wrapper"),
+    StackFrame(file=f"{TORCH}/distributed/distributed_c10d.py", line=3014, function="all_reduce"),
+)
+IN_BACKWARD = (
+    StackFrame(file="/home/me/train.py", line=31, function="step"),
+    StackFrame(file=f"{TORCH}/_tensor.py", line=625, function="backward"),
+    StackFrame(file=f"{TORCH}/autograd/graph.py", line=841, function="_engine_run_backward"),
+)
+IN_OWN_CODE = (
+    StackFrame(file="/home/me/train.py", line=12, function="step"),
+    StackFrame(file="/home/me/dataset.py", line=88, function="read"),
+)
+IN_LOADER = (
+    StackFrame(file="/home/me/train.py", line=12, function="step"),
+    StackFrame(file=f"{TORCH}/utils/data/dataloader.py", line=700, function="__next__"),
+    StackFrame(file="/home/me/dataset.py", line=88, function="read"),
+)
+IN_TEARDOWN = (
+    StackFrame(file="/home/me/train.py", line=50, function="main"),
+    StackFrame(file=f"{TORCH}/distributed/distributed_c10d.py", line=2200, function="destroy_process_group"),
+)
+
+
+def call(
+    number: int,
+    operation: str,
+    *,
+    elements: int | None = None,
+    dtype: str = "float32",
+    done: bool = True,
+    group: str = "0",
+    time: int | None = None,
+) -> CollectiveCall:
+    size = ELEMENTS[operation] if elements is None else elements
+    return CollectiveCall(
+        group=group,
+        sequence=number,
+        operation=operation,
+        is_p2p=False,
+        is_done=done,
+        created_ns=number if time is None else time,
+        input_sizes=((size,),),
+        input_dtypes=(dtype,),
+        backend="gloo",
+    )
+
+
+def looped(count: int, *, group: str = "0", done: bool = True) -> list[CollectiveCall]:
+    """The first ``count`` collectives of a training loop."""
+    return [call(number, LOOP[(number - 1) % 3], group=group, done=done) for number in range(1, count + 1)]
+
+
+def rank(
+    number: int,
+    calls: Sequence[CollectiveCall] | None,
+    frames: tuple[StackFrame, ...] = IN_ALL_REDUCE,
+    groups: dict[str, ProcessGroup] | None = None,
+    **changes: object,
+) -> RankEvidence:
+    known = {"0": ProcessGroup("default_pg")} if groups is None else groups
+    log = None if calls is None else CollectiveLog(tuple(calls), known)
+    evidence = RankEvidence(number, frames=frames, log=log)
+    return replace(evidence, **changes)  # type: ignore[arg-type]
+
+
+def waiting(number: int, frames: tuple[StackFrame, ...] = IN_ALL_REDUCE) -> RankEvidence:
+    """A rank that waits in all_reduce #20."""
+    return rank(number, [*looped(19), call(20, "all_reduce", done=False)], frames)
+
+
+@pytest.mark.parametrize("world_size", [2, 4, 8])
+@pytest.mark.parametrize(
+    ("frames", "cause", "where"),
+    [
+        (IN_OWN_CODE, HangCause.RANK_MISSING, "it is in dataset.py:88 `read`"),
+        (IN_LOADER, HangCause.LOADER, "it is loading data in dataset.py:88 `read`"),
+        (IN_TEARDOWN, HangCause.TEARDOWN, "it is in teardown in train.py:50 `main`"),
+    ],
+)
+def test_the_rank_that_never_called_is_named_with_its_line(
+    world_size: int, frames: tuple[StackFrame, ...], cause: HangCause, where: str
+) -> None:
+    for missing in range(world_size):
+        others = [waiting(number, IN_BACKWARD) for number in range(world_size) if number != missing]
+        verdict = explain_hang([*others, rank(missing, looped(19), frames)])
+        assert (verdict.cause, verdict.ranks, verdict.confidence) == (cause, (missing,), Confidence.HIGH)
+        assert verdict.collective is not None and verdict.collective.sequence == 20
+        assert verdict.summary == (f"all_reduce #20 (gradients, 4.00 KiB): rank {missing} never called it; {where}")
+        assert [position.rank for position in verdict.positions] == list(range(world_size))
+        line = where.rpartition(" in ")[2]
+        assert f"rank {missing}: at {line}; its last collective was broadcast #19" in verdict.evidence
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause", "said"),
+    [
+        (call(20, "all_gather", done=False), HangCause.COLLECTIVE_MISMATCH, "all_gather of 32.0 B float32"),
+        (call(20, "all_reduce", elements=512, done=False), HangCause.SIZE_MISMATCH, "all_reduce of 2.00 KiB float32"),
+        (
+            call(20, "all_reduce", dtype="float64", done=False),
+            HangCause.DTYPE_MISMATCH,
+            "all_reduce of 8.00 KiB float64",
+        ),
+    ],
+)
+@pytest.mark.parametrize(("world_size", "confidence"), [(2, Confidence.MEDIUM), (4, Confidence.HIGH)])
+def test_the_rank_whose_call_differs_is_named(
+    wrong: CollectiveCall, cause: HangCause, said: str, world_size: int, confidence: Confidence
+) -> None:
+    for odd in range(world_size):
+        ranks = [waiting(number) for number in range(world_size) if number != odd]
+        verdict = explain_hang([*ranks, rank(odd, [*looped(19), wrong])])
+        assert (verdict.cause, verdict.ranks, verdict.confidence) == (cause, (odd,), confidence)
+        assert f"rank {odd} called {said}" in verdict.summary
+        assert verdict.collective is not None and verdict.collective.operation == "all_reduce"
+
+
+def test_two_ranks_without_a_history_are_both_named() -> None:
+    first = rank(0, [call(1, "all_reduce", done=False)])
+    second = rank(1, [call(1, "broadcast", done=False)])
+    verdict = explain_hang([first, second])
+    assert (verdict.ranks, verdict.confidence) == ((0, 1), Confidence.LOW)
+    assert "nothing says which of them is wrong" in verdict.evidence
+
+
+def test_swapped_collectives_are_an_order_where_both_were_called() -> None:
+    first = rank(0, [*looped(19), call(20, "all_reduce", done=False), call(21, "all_gather", done=False)])
+    second = rank(1, [*looped(19), call(20, "all_gather", done=False), call(21, "all_reduce", done=False)])
+    verdict = explain_hang([first, second])
+    assert (verdict.cause, verdict.ranks) == (HangCause.ORDER, (1,))
+    assert verdict.confidence is Confidence.MEDIUM, "two ranks: only earlier rounds say which order is right"
+
+
+@pytest.mark.parametrize(
+    ("condition", "cause"),
+    [(RankCondition.STOPPED, HangCause.RANK_STOPPED), (RankCondition.GONE, HangCause.RANK_GONE)],
+)
+def test_a_rank_that_is_stopped_or_has_ended_is_the_cause(condition: RankCondition, cause: HangCause) -> None:
+    silent = rank(2, None, (), condition=condition, pid=4711)
+    verdict = explain_hang([waiting(0), waiting(1), silent, waiting(3)])
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (cause, (2,), Confidence.HIGH)
+    assert verdict.collective is not None and verdict.collective.sequence == 20
+    assert ("kill -CONT 4711" in " ".join(verdict.evidence)) is (condition is RankCondition.STOPPED)
+
+
+def pairs(number: int) -> dict[str, ProcessGroup]:
+    """The default group and a rank's group of two."""
+    first = number // 2 * 2
+    return {
+        "0": ProcessGroup("default_pg", (0, 1, 2, 3)),
+        str(1 + number // 2): ProcessGroup("undefined", (first, first + 1)),
+    }
+
+
+def test_a_victim_in_another_group_is_not_named() -> None:
+    """Ranks 2 and 3 wait for 0 and 1; rank 0 waits for rank 1 in their group; rank 1 is the one to look at."""
+    own = looped(9, group="1")
+    evidence = [
+        rank(0, [*own, call(10, "broadcast", group="1", done=False)], groups=pairs(0)),
+        rank(1, own, IN_OWN_CODE, groups=pairs(1)),
+        *(rank(n, [*looped(9, group="2"), call(4, "all_reduce", done=False)], groups=pairs(n)) for n in (2, 3)),
+    ]
+    verdict = explain_hang(evidence)
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.RANK_MISSING, (1,), Confidence.HIGH)
+    assert verdict.collective is not None
+    assert (verdict.collective.group, verdict.collective.group_ranks) == ("1", (0, 1))
+    assert verdict.summary.startswith("broadcast #10 (256 B, group 1 of ranks 0 and 1): rank 1 never called it")
+
+
+def test_ranks_that_wait_for_each_other_in_two_groups_call_in_different_orders() -> None:
+    groups = {"0": ProcessGroup("default_pg", (0, 1)), "1": ProcessGroup("mesh_dp", (0, 1))}
+    verdict = explain_hang(
+        [
+            rank(0, [call(5, "all_reduce", done=False)], groups=groups),
+            rank(1, [call(3, "all_reduce", group="1", done=False)], groups=groups),
+        ]
+    )
+    assert (verdict.cause, verdict.ranks) == (HangCause.ORDER, (0, 1))
+    assert "different orders" in verdict.summary
+    assert verdict.confidence is Confidence.LOW
+
+
+def test_a_rank_that_left_its_loop_for_another_group_is_named() -> None:
+    """Rank 0 caught an exception and went on to the next collective of the default group."""
+    groups = {"0": ProcessGroup("default_pg", (0, 1)), "1": ProcessGroup("undefined", (0, 1))}
+    rounds: list[CollectiveCall] = []
+    for step in range(4):
+        rounds += [
+            call(2 * step + 1, "broadcast", group="1", time=10 * step + 1),
+            call(2 * step + 2, "all_gather", group="1", time=10 * step + 2),
+            call(step + 1, "all_reduce", time=10 * step + 3),
+        ]
+    rounds.append(call(9, "broadcast", group="1", time=41))
+    victim = [*rounds, call(10, "all_gather", group="1", done=False, time=42)]
+    leaver = [*rounds, call(5, "all_reduce", done=False, time=42)]
+    verdict = explain_hang([rank(0, leaver, groups=groups), rank(1, victim, groups=groups)])
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.ORDER, (0,), Confidence.MEDIUM)
+    assert verdict.collective is not None
+    assert (verdict.collective.group, verdict.collective.sequence) == ("1", 10)
+
+
+def test_gloo_ends_a_rank_that_receives_too_much() -> None:
+    text = (
+        "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 1024 vs 512. Received data size doesn't match"
+    )
+    assert size_error(text) == (1024, 512)
+    assert size_error("preamble") is None
+    dead = rank(1, None, (), condition=RankCondition.GONE, size_error=(1024, 512))
+    verdict = explain_hang([waiting(0), dead])
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.SIZE_MISMATCH, (1,), Confidence.MEDIUM)
+    assert "rank 1 received 1.00 KiB where its call expects 512 B" in verdict.summary
+    assert explain_hang([waiting(0), dead, waiting(2)]).confidence is Confidence.HIGH
+    wide = rank(0, [*looped(19), call(20, "all_reduce", dtype="float64", done=False)])
+    verdict = explain_hang([wide, dead])
+    assert (verdict.cause, verdict.ranks) == (HangCause.DTYPE_MISMATCH, (0,)), "the rank that sent too much"
+    assert explain_hang([wide, dead, waiting(2), waiting(3)]).ranks == (0,)
+    unseen = explain_hang([waiting(0), dead, waiting(2), rank(3, None, ())])
+    assert (unseen.ranks, unseen.confidence) == ((1, 3), Confidence.LOW), "rank 3 may have sent it"
+    unknown = explain_hang([rank(0, [call(1, "all_reduce", done=False)]), dead])
+    assert (unknown.ranks, unknown.confidence) == ((0, 1), Confidence.LOW)
+    failed = explain_failure([waiting(0), dead])
+    assert failed is not None and failed.ranks == (1,)
+
+
+def test_a_collective_that_all_have_called_names_nobody() -> None:
+    verdict = explain_hang([waiting(0), waiting(1)])
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.UNKNOWN, (), Confidence.LOW)
+    assert "every rank has called it" in verdict.summary
+
+
+def test_most_ranks_missing_is_less_sure() -> None:
+    others = [rank(number, looped(19), IN_OWN_CODE) for number in (1, 2, 3)]
+    verdict = explain_hang([waiting(0), *others])
+    assert (verdict.ranks, verdict.confidence) == ((1, 2, 3), Confidence.MEDIUM)
+
+
+def test_a_difference_in_a_collective_that_completed_is_found() -> None:
+    """A broadcast's root does not wait, so the ranks part later than their calls differ."""
+    first = [*looped(18), call(19, "broadcast"), call(20, "all_reduce", done=False)]
+    second = [*looped(18), call(19, "all_reduce", done=False)]
+    verdict = explain_hang([rank(0, first), rank(1, second), rank(2, first), rank(3, first)])
+    assert (verdict.cause, verdict.ranks) == (HangCause.COLLECTIVE_MISMATCH, (1,))
+    assert verdict.collective is not None and verdict.collective.sequence == 19
+
+
+def test_a_stack_decides_where_there_is_no_recorder() -> None:
+    blind = [rank(0, None), rank(1, None, IN_OWN_CODE), rank(2, None)]
+    verdict = explain_hang(blind)
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.RANK_MISSING, (1,), Confidence.MEDIUM)
+    assert verdict.summary == "all_reduce: rank 1 is not in it; it is in dataset.py:88 `read`"
+    assert verdict.collective is not None and verdict.collective.sequence is None
+
+
+def test_ranks_in_the_backward_pass_wait_for_one_that_is_not() -> None:
+    verdict = explain_hang([rank(0, None, IN_BACKWARD), rank(1, None, IN_OWN_CODE)])
+    assert (verdict.ranks, verdict.confidence) == ((1,), Confidence.LOW)
+
+
+def test_a_rank_that_did_not_answer_is_named_with_low_confidence() -> None:
+    verdict = explain_hang([waiting(0), rank(1, None, (), problem="it did not answer"), waiting(2)])
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.RANK_MISSING, (1,), Confidence.LOW)
+    assert any("it did not answer" in line for line in verdict.evidence)
+
+
+def test_a_single_rank_is_described() -> None:
+    verdict = explain_hang([rank(0, None, IN_OWN_CODE)])
+    assert verdict.summary == "rank 0 is in dataset.py:88 `read`"
+    assert explain_hang([rank(0, None, IN_LOADER)]).cause is HangCause.LOADER
+    assert explain_hang([rank(0, None, ())]).cause is HangCause.UNKNOWN
+
+
+def test_a_failure_has_an_autopsy_only_if_calls_differ() -> None:
+    wrong = [*looped(19), call(20, "all_reduce", elements=7, done=False)]
+    verdict = explain_failure([waiting(0), waiting(1), rank(2, wrong)])
+    assert verdict is not None
+    assert (verdict.cause, verdict.ranks) == (HangCause.SIZE_MISMATCH, (2,))
+    assert explain_failure([waiting(0), rank(1, looped(19))]) is None
+    assert explain_failure([rank(0, None), rank(1, None)]) is None
+
+
+def test_notes_are_part_of_the_evidence() -> None:
+    assert explain_hang([waiting(0), rank(1, looped(19))], ["NCCL RAS: rank 1"]).evidence[-1] == "NCCL RAS: rank 1"
+
+
+def test_labels() -> None:
+    assert ranks_label((3,)) == "rank 3"
+    assert ranks_label((4, 0, 1)) == "ranks 0, 1 and 4"
+    assert ranks_label((0, 2, 3, 4, 5, 9)) == "ranks 0, 2-5 and 9"
+    plain = StuckCollective(operation="barrier")
+    assert collective_label(plain) == "barrier"
+    full = StuckCollective(
+        operation="all_reduce",
+        sequence=4312,
+        payload_bytes=25 << 20,
+        purpose="gradients",
+        group="mesh_dp",
+        group_ranks=(0, 2),
+    )
+    assert collective_label(full) == "all_reduce #4312 (gradients, 25.0 MiB, group mesh_dp of ranks 0 and 2)"
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.builds(
+                call,
+                st.integers(1, 6),
+                st.sampled_from(LOOP),
+                elements=st.sampled_from([None, 1]),
+                done=st.booleans(),
+                group=st.sampled_from(["0", "1"]),
+            ),
+            max_size=8,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.data(),
+)
+def test_any_evidence_gives_a_verdict(logs: list[list[CollectiveCall]], data: st.DataObject) -> None:
+    stacks = [(), IN_ALL_REDUCE, IN_BACKWARD, IN_OWN_CODE, IN_LOADER, IN_TEARDOWN]
+    evidence = [
+        rank(
+            number,
+            data.draw(st.sampled_from([calls, None])),
+            data.draw(st.sampled_from(stacks)),
+            {"0": ProcessGroup("default_pg"), "1": ProcessGroup("undefined", tuple(range(len(logs))))},
+            condition=data.draw(st.sampled_from(list(RankCondition))),
+        )
+        for number, calls in enumerate(logs)
+    ]
+    verdict = explain_hang(evidence)
+    assert verdict.summary and "\n" not in verdict.summary
+    assert set(verdict.ranks) <= set(range(len(logs)))
+    assert verdict.cause is HangCause.UNKNOWN or verdict.ranks
+    assert verdict.cause is not HangCause.UNKNOWN or verdict.confidence is Confidence.LOW
+    assert verdict == explain_hang(list(reversed(evidence))), "the order of ranks does not matter"

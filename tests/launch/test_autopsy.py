@@ -1,0 +1,111 @@
+"""Autopsies of real ranks that hang, by cause; and what is asked of processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.campaign import WHOLE
+from torchscale.launch import autopsy
+from torchscale.launch.autopsy import (
+    FACTS_FILE,
+    ask_ranks,
+    failure_autopsy,
+    hang_autopsy,
+    process_condition,
+    read_facts,
+)
+from torchscale.schema.launch.hang import REQUEST_FILE, HangCause, RankCondition
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "hang_autopsy.py"
+TWO_RANKS = ("sleep", "skip", "size", "loader", "gone", "teardown")
+"""Causes of the short run; the campaign injects all of them in all places."""
+
+
+def inject(*arguments: str) -> list[dict[str, Any]]:
+    """What the benchmark prints of its cases."""
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARK), "--json", *arguments], capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def wrong(cases: Sequence[dict[str, Any]]) -> list[str]:
+    """Cases whose rank, collective or cause is not the injected one, with the verdict."""
+    checks = ("right_rank", "right_collective", "right_cause")
+    return [
+        f"{case['cause']} rank {case['rank']} of {case['world_size']} ({case['groups']}): {case['autopsy']['summary']}"
+        for case in cases
+        if not all(case[check] for check in checks)
+    ]
+
+
+@pytest.mark.slow
+def test_two_real_ranks_that_hang() -> None:
+    cases = inject("--ranks", "2", "--groups", "default", "--rank", "1", *(f"--cause={cause}" for cause in TWO_RANKS))
+    assert len(cases) == len(TWO_RANKS)
+    assert wrong(cases) == []
+
+
+@pytest.mark.slow
+def test_four_real_ranks_that_hang_in_sub_groups() -> None:
+    cases = inject("--ranks", "4", "--groups", "sub", "--rank", "2", "--cause=sleep", "--cause=stop", "--cause=dtype")
+    assert len(cases) == 3
+    assert wrong(cases) == []
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+def test_every_cause_in_every_place() -> None:
+    """``benchmarks/hang_autopsy.py`` prints the same cases as a table."""
+    assert WHOLE
+    done = subprocess.run([sys.executable, str(BENCHMARK)], capture_output=True, text=True, check=False, timeout=3600)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ranks_that_are_gone_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autopsy, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setenv("NCCL_RAS_ADDR", "127.0.0.1:1")
+    process = subprocess.Popen(["/bin/sleep", "300"])
+    try:
+        ask_ranks(tmp_path, {0: psutil.Process(process.pid), 1: None})
+    finally:
+        process.kill()
+        process.wait()
+    facts = read_facts(tmp_path)
+    assert [state.condition for state in facts.processes] == [RankCondition.RUNNING, RankCondition.GONE]
+    assert not (tmp_path / REQUEST_FILE).exists(), "the request is withdrawn"
+    verdict = hang_autopsy(tmp_path, 2)
+    assert (verdict.cause, verdict.ranks) == (HangCause.RANK_GONE, (1,))
+    assert failure_autopsy(tmp_path, 2) is None
+
+
+def test_states_of_processes() -> None:
+    process = subprocess.Popen(["/bin/sleep", "300"])
+    try:
+        watched = psutil.Process(process.pid)
+        assert process_condition(watched) is RankCondition.RUNNING
+        watched.suspend()
+        while watched.status() != psutil.STATUS_STOPPED:
+            pass
+        assert process_condition(watched) is RankCondition.STOPPED
+    finally:
+        process.kill()
+        process.wait()
+    assert process_condition(watched) is RankCondition.GONE
+    assert process_condition(None) is RankCondition.GONE
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"processes": 5}'])
+def test_damaged_facts_are_no_facts(tmp_path: Path, content: str) -> None:
+    (tmp_path / FACTS_FILE).write_text(content)
+    assert read_facts(tmp_path).processes == ()

@@ -1,0 +1,70 @@
+"""Stacks from py-spy, which is replaced by a script: it is no dependency."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from torchscale.launch.py_spy import has_py_spy, main_thread, py_spy_stack
+from torchscale.schema.launch.hang import StackFrame
+
+THREADS = [
+    {
+        "pid": 42,
+        "thread_id": 1,
+        "thread_name": "torchscale-autopsy",
+        "os_thread_id": 43,
+        "active": False,
+        "owns_gil": False,
+        "frames": [{"name": "wait", "filename": "/usr/lib/python3.11/threading.py", "line": 331}],
+    },
+    {
+        "pid": 42,
+        "thread_id": 2,
+        "thread_name": None,
+        "os_thread_id": 42,
+        "active": True,
+        "owns_gil": True,
+        "frames": [
+            {"name": "read", "filename": "/home/me/dataset.py", "short_filename": "dataset.py", "line": 88},
+            {"name": "main", "filename": "/home/me/train.py", "line": 12},
+        ],
+    },
+]
+MAIN = (
+    StackFrame(file="/home/me/train.py", line=12, function="main"),
+    StackFrame(file="/home/me/dataset.py", line=88, function="read"),
+)
+
+
+def install(directory: Path, script: str) -> None:
+    program = directory / "py-spy"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_the_main_thread_is_the_one_with_the_id_of_the_process() -> None:
+    assert main_thread(json.dumps(THREADS).encode(), 42) == MAIN
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"Error: Permission denied", b"[{}]", b"[]"])
+def test_other_output_gives_no_stack(data: bytes) -> None:
+    assert main_thread(data, 42) == ()
+
+
+def test_py_spy_on_the_path_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "threads.json").write_text(json.dumps(THREADS))
+    install(tmp_path, f'[ "$*" = "dump --json --pid 42" ] && cat {tmp_path}/threads.json')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert has_py_spy()
+    assert py_spy_stack(42) == MAIN
+    install(tmp_path, "echo not permitted >&2; exit 1")
+    assert py_spy_stack(42) == ()
+
+
+def test_without_py_spy_there_is_no_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not has_py_spy()
+    assert py_spy_stack(1) == ()

@@ -1,0 +1,115 @@
+"""What a rank tells about itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from torchscale.launch.autopsy import log_of
+from torchscale.schema.launch.hang import REQUEST_FILE, RankDump, dump_file
+from torchscale.worker import hang
+from torchscale.worker.hang import answering_requests, write_dump
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A process group of one rank."""
+    store = tmp_path_factory.mktemp("group") / "store"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def dump_of(directory: Path, rank: int = 0) -> RankDump:
+    return RankDump.model_validate_json((directory / dump_file(rank)).read_bytes())
+
+
+def waited(path: Path) -> bool:
+    deadline = time.monotonic() + SECONDS
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return path.exists()
+
+
+def test_a_request_is_answered_with_the_stacks(tmp_path: Path) -> None:
+    with answering_requests(tmp_path, 3, 1.0, poll_seconds=0.01):
+        (tmp_path / REQUEST_FILE).touch()
+        assert waited(tmp_path / dump_file(3))
+    dump = dump_of(tmp_path, 3)
+    assert (dump.rank, dump.since) == (3, 1.0)
+    main = dump.threads[0]
+    assert main.is_main
+    assert [frame.function for frame in main.frames if frame.file == __file__] == [
+        "test_a_request_is_answered_with_the_stacks",
+        "waited",
+    ]
+    assert all(thread.name != "torchscale-autopsy" for thread in dump.threads)
+
+
+def test_without_a_request_nothing_is_written_and_no_thread_is_left(tmp_path: Path) -> None:
+    with answering_requests(tmp_path, 0, 0.0, poll_seconds=0.01):
+        (thread,) = (thread for thread in threading.enumerate() if thread.name == "torchscale-autopsy")
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_recorder_holds_the_collectives_of_this_launch(tmp_path: Path, group: None) -> None:
+    dist.all_reduce(torch.ones(7))
+    since = time.time()
+    dist.broadcast(torch.ones(5, dtype=torch.float64), src=0)
+    write_dump(tmp_path, 0, since)
+    dump = dump_of(tmp_path)
+    assert (dump.problem, dump.groups) == ("", {"0": (0,)})
+    log, problem = log_of(dump)
+    assert log is not None and problem == ""
+    (call,) = log.calls
+    assert (call.operation, call.input_sizes, call.input_dtypes) == ("broadcast", ((5,),), ("float64",))
+    assert call.is_done
+    assert log.groups["0"].ranks == (0,)
+
+
+def test_a_failure_is_where_it_was_raised(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise ValueError("injected")
+
+    try:
+        fail()
+    except ValueError as error:
+        write_dump(tmp_path, 0, 0.0, error)
+    (main,) = dump_of(tmp_path).threads
+    assert main.frames[-1].function == "fail"
+
+
+@pytest.mark.parametrize(
+    ("functions", "problem"),
+    [
+        ({}, "has no flight recorder"),
+        ({"_dump_nccl_trace_json": lambda: b"{}"}, "is empty"),
+        ({"_dump_fr_trace_json": lambda: b"no JSON"}, "flight recorder failed: JSONDecodeError"),
+    ],
+)
+def test_a_torch_without_a_usable_recorder_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, functions: dict[str, object], problem: str
+) -> None:
+    private = SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=SimpleNamespace(**functions)), __version__="2.6.0")
+    monkeypatch.setattr(hang, "torch", private)
+    write_dump(tmp_path, 0, 0.0)
+    dump = dump_of(tmp_path)
+    assert problem in dump.problem
+    assert dump.flight_recorder is None
+    assert dump.threads
+
+
+def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
+    write_dump(tmp_path / "nowhere", 0, 0.0)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,265 @@
+"""Where the collectives of a job stand: for each process group the first that does not complete, and who is in it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
+
+_DTYPE_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16, "bool": 1}
+_SAME_INPUTS = ("all_reduce", "allreduce", "broadcast", "reduce", "all_gather", "_all_gather", "_reduce_scatter")
+"""Operations whose ranks pass equal inputs. Gathers and scatters differ at the root; an all-to-all may be uneven."""
+_UNEVEN_OVER_NCCL = ("all_gather", "reduce_scatter")
+"""Over NCCL their lists of tensors may differ in size between ranks."""
+_CONTEXT = 3
+"""Collectives before a position that must be equal for two positions of a loop to count as the same."""
+_MIN_REPETITIONS = 2
+"""Earlier rounds that say what comes next: one could have been another phase of the program."""
+
+T = TypeVar("T")
+Signature = tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...]
+"""What must be equal between ranks: operation, elements of its tensors, dtypes; of each call under one number."""
+
+
+@dataclass(frozen=True)
+class GroupLog:
+    """The collectives of one process group.
+
+    Attributes:
+        name: Of the group.
+        description: torch's.
+        members: Global ranks.
+        calls: Global rank → number → calls (several where they were coalesced). Only ranks with a recorder.
+    """
+
+    name: str
+    description: str
+    members: tuple[int, ...]
+    calls: Mapping[int, Mapping[int, tuple[CollectiveCall, ...]]]
+
+    def last(self, rank: int) -> int:
+        """Number of the latest collective that ``rank`` called; 0 for none."""
+        return max(self.calls.get(rank, {}), default=0)
+
+    def pending(self, rank: int) -> int | None:
+        """Number of the first collective that ``rank`` is still in."""
+        waiting = (
+            number for number, calls in self.calls.get(rank, {}).items() if not all(call.is_done for call in calls)
+        )
+        return min(waiting, default=None)
+
+    def signature(self, rank: int, number: int) -> Signature | None:
+        """What ``rank`` called under ``number``; ``None`` where the recorder does not have it (any more)."""
+        calls = self.calls.get(rank, {}).get(number)
+        return None if calls is None else tuple(sorted(map(_signature, calls)))
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A collective that does not complete.
+
+    Attributes:
+        log: Of its group.
+        number: In the group.
+        waiting: Ranks that are in it.
+        missing: Ranks with a recorder that have not called it.
+        silent: Members without a recorder.
+        signatures: What each rank called under that number.
+    """
+
+    log: GroupLog
+    number: int
+    waiting: tuple[int, ...]
+    missing: tuple[int, ...]
+    silent: tuple[int, ...]
+    signatures: Mapping[int, Signature]
+
+    @property
+    def is_mismatch(self) -> bool:
+        """Whether ranks called different things."""
+        return len(set(self.signatures.values())) > 1
+
+    def call(self, rank: int) -> CollectiveCall:
+        """What ``rank`` called."""
+        return self.log.calls[rank][self.number][0]
+
+    @property
+    def created_ns(self) -> int:
+        """When the first rank called it."""
+        return min(self.call(rank).created_ns for rank in self.signatures)
+
+
+def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[GroupLog]:
+    """The process groups of a job.
+
+    Args:
+        logs: Of the ranks that have one.
+        world: Every rank.
+    """
+    keys: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    descriptions: dict[str, str] = {}
+    for rank, log in logs.items():
+        for name, group in log.groups.items():
+            keys.setdefault((name, group.ranks), []).append(rank)
+            descriptions.setdefault(name, group.description)
+    result = []
+    for (name, ranks), users in sorted(keys.items()):
+        calls = {rank: _by_number(logs[rank], name) for rank in (users if ranks else logs)}
+        callers = [rank for rank in calls if calls[rank]]
+        members = ranks or (tuple(world) if descriptions[name] == "default_pg" else tuple(sorted(callers)))
+        calls = {rank: calls.get(rank, {}) for rank in members if rank in logs}
+        if callers:
+            result.append(GroupLog(name, descriptions[name], members, calls))
+    return result
+
+
+def find_stalls(groups: Sequence[GroupLog]) -> list[Stall]:
+    """For each group with a collective that does not complete: the first such, or the first before it that ranks
+    called differently; oldest first."""
+    stalls = []
+    for log in groups:
+        pending = [number for rank in log.calls if (number := log.pending(rank)) is not None]
+        if pending:
+            first = min(pending)
+            different = _first_difference(log, first)
+            stalls.append(_stall(log, first if different is None else different))
+    return sorted(stalls, key=lambda stall: stall.created_ns)
+
+
+def first_mismatch(groups: Sequence[GroupLog]) -> Stall | None:
+    """The first collective that ranks called differently, complete or not, in jobs whose ranks have failed."""
+    found = []
+    for log in groups:
+        number = _first_difference(log, max((log.last(rank) for rank in log.calls), default=0))
+        if number is not None:
+            found.append(_stall(log, number))
+    return min(found, key=lambda stall: stall.created_ns, default=None)
+
+
+def odd_ranks(stall: Stall) -> tuple[tuple[int, ...], bool]:
+    """The ranks whose call differs from what was due, and whether a clear majority says so. All of them where nothing
+    says what was due."""
+    counts = Counter(stall.signatures.values())
+    (common, most), *others = counts.most_common()
+    if most > sum(count for _, count in others) and most > 1:
+        return tuple(sorted(rank for rank, value in stall.signatures.items() if value != common)), True
+    due = due_signature(stall)
+    if due is not None and 0 < counts[due] < len(stall.signatures):
+        return tuple(sorted(rank for rank, value in stall.signatures.items() if value != due)), False
+    return tuple(sorted(stall.signatures)), False
+
+
+def due_signature(stall: Stall) -> Signature | None:
+    """What earlier rounds of the same loop called at this point, if that is always the same: training repeats its
+    collectives. Only the history before the mismatch is read, which all ranks share."""
+    rank = min(stall.signatures)
+    numbers = sorted(number for number in stall.log.calls[rank] if number < stall.number)
+    history = [signature for number in numbers if (signature := stall.log.signature(rank, number)) is not None]
+    return _next_in_loop(history)
+
+
+def leaves_loop(log: CollectiveLog | None, call: CollectiveCall) -> bool:
+    """Whether a rank calls something else than in all earlier rounds of its loop, over all of its groups; false where
+    its history does not say."""
+    calls = [] if log is None else [earlier for earlier in log.calls if not earlier.is_p2p]
+    history = [(earlier.group, _signature(earlier)) for earlier in calls[: calls.index(call)]] if call in calls else []
+    due = _next_in_loop(history)
+    return due is not None and due != (call.group, _signature(call))
+
+
+def swapped(stall: Stall) -> bool:
+    """Whether ranks called the same collectives from this number on, in another order."""
+    first, *others = sorted(stall.signatures)
+    reference = _signatures_from(stall, first)
+    for rank in others:
+        mine = _signatures_from(stall, rank)
+        length = min(len(mine), len(reference))
+        same = any(Counter(mine[:end]) == Counter(reference[:end]) for end in range(2, length + 1))
+        if mine[0] != reference[0] and not same:
+            return False
+    return True
+
+
+def payload_bytes(call: CollectiveCall) -> int | None:
+    """Bytes of the tensors that a rank passes; ``None`` for a dtype of unknown size or without tensors."""
+    sizes, dtypes = (
+        (call.input_sizes, call.input_dtypes) if call.input_sizes else (call.output_sizes, call.output_dtypes)
+    )
+    widths = [_width(dtype) for dtype in dtypes]
+    if not sizes or len(sizes) != len(widths) or None in widths:
+        return None
+    return sum(math.prod(shape) * (width or 0) for shape, width in zip(sizes, widths, strict=True))
+
+
+def payload_dtype(call: CollectiveCall) -> str | None:
+    """The dtype of the tensors that a rank passes; ``None`` for none or several."""
+    dtypes = set(call.input_dtypes or call.output_dtypes)
+    return dtypes.pop() if len(dtypes) == 1 else None
+
+
+def _stall(log: GroupLog, number: int) -> Stall:
+    signatures = {rank: signature for rank in log.calls if (signature := log.signature(rank, number)) is not None}
+    waiting = tuple(rank for rank in sorted(signatures) if not all(call.is_done for call in log.calls[rank][number]))
+    missing = tuple(rank for rank in sorted(log.calls) if rank not in signatures and log.last(rank) < number)
+    silent = tuple(rank for rank in log.members if rank not in log.calls)
+    return Stall(log, number, waiting, missing, silent, signatures)
+
+
+def _first_difference(log: GroupLog, last: int) -> int | None:
+    """The lowest number up to ``last`` that ranks called differently."""
+    numbers = sorted({number for calls in log.calls.values() for number in calls if number <= last})
+    for number in numbers:
+        signatures = {log.signature(rank, number) for rank in log.calls} - {None}
+        if len(signatures) > 1:
+            return number
+    return None
+
+
+def _next_in_loop(history: Sequence[T]) -> T | None:
+    """What always followed the last ``_CONTEXT`` items of ``history`` earlier in it; ``None`` where that differs, or
+    happened fewer than ``_MIN_REPETITIONS`` times."""
+    if len(history) <= _CONTEXT:
+        return None
+    context = history[-_CONTEXT:]
+    followers = [
+        history[position + _CONTEXT]
+        for position in range(len(history) - _CONTEXT)
+        if history[position : position + _CONTEXT] == context
+    ]
+    same = all(follower == followers[0] for follower in followers)
+    return followers[0] if len(followers) >= _MIN_REPETITIONS and same else None
+
+
+def _signatures_from(stall: Stall, rank: int) -> list[Signature]:
+    """What ``rank`` called from the number of ``stall`` on."""
+    numbers = sorted(number for number in stall.log.calls[rank] if number >= stall.number)
+    return [signature for number in numbers if (signature := stall.log.signature(rank, number)) is not None]
+
+
+def _by_number(log: CollectiveLog, group: str) -> dict[int, tuple[CollectiveCall, ...]]:
+    """The collectives of ``group`` by number; coalesced ones share theirs."""
+    calls: dict[int, tuple[CollectiveCall, ...]] = {}
+    for call in log.calls:
+        if call.group == group and not call.is_p2p:
+            calls[call.sequence] = (*calls.get(call.sequence, ()), call)
+    return calls
+
+
+def _signature(call: CollectiveCall) -> tuple[str, tuple[int, ...], tuple[str, ...]]:
+    compares_sizes = call.operation.startswith(_SAME_INPUTS) and not (
+        call.backend == "nccl" and call.operation in _UNEVEN_OVER_NCCL
+    )
+    elements = tuple(math.prod(shape) for shape in call.input_sizes) if compares_sizes else ()
+    return call.operation, elements, call.input_dtypes if compares_sizes else ()
+
+
+def _width(dtype: str) -> int | None:
+    """Bytes of an element: the digits of its name give the bits."""
+    if dtype in _DTYPE_BYTES:
+        return _DTYPE_BYTES[dtype]
+    digits = "".join(character for character in dtype.partition("_")[0] if character.isdigit())
+    return int(digits) // 8 if digits in ("8", "16", "32", "64") else None

@@ -1,0 +1,524 @@
+"""From what ranks left while they hang to the cause: which collective, which rank did not arrive, how sure.
+
+Ranks wait for each other, so most of them are victims. The one to name is found by following who waits for whom: a rank
+that is missing in one collective and itself waits in another is a victim as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torchscale.analysis.hang.collectives import (
+    GroupLog,
+    Signature,
+    Stall,
+    due_signature,
+    find_stalls,
+    first_mismatch,
+    group_logs,
+    leaves_loop,
+    odd_ranks,
+    payload_bytes,
+    payload_dtype,
+    swapped,
+)
+from torchscale.analysis.hang.stacks import (
+    collective_in,
+    is_ending,
+    is_in_backward,
+    is_joining,
+    is_loading,
+    place,
+    purpose,
+)
+from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
+from torchscale.schema.launch.hang import (
+    Autopsy,
+    HangCause,
+    RankCondition,
+    RankPosition,
+    StackFrame,
+    StuckCollective,
+)
+from torchscale.schema.profiles.finding import Confidence
+from torchscale.util.units import format_bytes
+
+_SIZE_ERROR = re.compile(r"preamble\.length <= op\.nbytes\. (?P<received>\d{1,18}) vs (?P<expected>\d{1,18})")
+_MAX_PLACES = 4
+"""Of ranks in one line; the evidence lists all."""
+_DEFAULT_DESCRIPTION = "default_pg"
+"""torch's, of the group that ``init_process_group`` makes."""
+
+
+@dataclass(frozen=True)
+class RankEvidence:
+    """What is known of one rank.
+
+    Attributes:
+        rank: Global rank.
+        condition: Of its process.
+        frames: Python stack of its main thread, outermost first; empty where unknown.
+        log: Its collectives; ``None`` without a recorder.
+        problem: Why there is no ``log``.
+        pid: Of its process, where known.
+        size_error: Bytes that gloo received and that it expected, if it ended the rank for that.
+    """
+
+    rank: int
+    condition: RankCondition = RankCondition.RUNNING
+    frames: tuple[StackFrame, ...] = ()
+    log: CollectiveLog | None = None
+    problem: str = ""
+    pid: int | None = None
+    size_error: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """All ranks, and where their collectives stand."""
+
+    ranks: Mapping[int, RankEvidence]
+    groups: Sequence[GroupLog]
+    stalls: Sequence[Stall]
+    notes: tuple[str, ...] = ()
+    waits_in: Mapping[int, tuple[Stall, ...]] = field(default_factory=dict)
+
+    @property
+    def nearest_first(self) -> list[Stall]:
+        """Stalls; first those in which no missing rank waits for others itself, so that the cause is in them."""
+        return sorted(self.stalls, key=lambda stall: sum(bool(self.waits_in[rank]) for rank in stall.missing))
+
+    def where(self, rank: int) -> str:
+        """The line a rank is at; empty where unknown."""
+        return place(self.ranks[rank].frames)
+
+    def with_condition(self, condition: RankCondition) -> tuple[int, ...]:
+        """Ranks whose process is in this state."""
+        return tuple(rank for rank, evidence in sorted(self.ranks.items()) if evidence.condition is condition)
+
+
+def explain_hang(ranks: Sequence[RankEvidence], notes: Sequence[str] = ()) -> Autopsy:
+    """Why these ranks make no progress.
+
+    Args:
+        ranks: Every rank of the job.
+        notes: Further evidence, a line each, which the verdict repeats.
+    """
+    job = _job(ranks, notes)
+    return (
+        _mismatch_where_they_are(job)
+        or _mismatch_with_ended(job)
+        or _ended_or_stopped(job)
+        or _mismatch_before(job)
+        or _cycle(job)
+        or _missing(job)
+        or _by_stacks(job)
+        or _unknown(job)
+    )
+
+
+def explain_failure(ranks: Sequence[RankEvidence]) -> Autopsy | None:
+    """Whether ranks of a launch that failed called collectives that do not fit together, for which gloo ends a rank;
+    ``None`` where nothing says so."""
+    job = _job(ranks, ())
+    stall = first_mismatch(job.groups)
+    return _mismatch_with_ended(job) if stall is None else _mismatch(job, stall)
+
+
+def size_error(text: str) -> tuple[int, int] | None:
+    """Bytes received and bytes expected, from the message with which gloo ends a rank that receives more than it
+    expects."""
+    match = _SIZE_ERROR.search(text)
+    return None if match is None else (int(match["received"]), int(match["expected"]))
+
+
+def ranks_label(ranks: Sequence[int]) -> str:
+    """``rank 1``, ``ranks 0 and 2``, ``ranks 0, 2-7 and 9``."""
+    parts: list[str] = []
+    ordered = sorted(ranks)
+    start = 0
+    for index, rank in enumerate(ordered):
+        if index + 1 < len(ordered) and ordered[index + 1] == rank + 1:
+            continue
+        length = index - start + 1
+        run = ordered[start : index + 1]
+        parts += [f"{run[0]}-{run[-1]}"] if length > 2 else map(str, run)
+        start = index + 1
+    text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"rank{'s' if len(ordered) > 1 else ''} {text}"
+
+
+def collective_label(collective: StuckCollective) -> str:
+    """``all_reduce #4312 (gradients, 25.0 MiB)``; with the group and its ranks unless it is the default group."""
+    number = "" if collective.sequence is None else f" #{collective.sequence}"
+    group = f"group {collective.group} of {ranks_label(collective.group_ranks)}" if collective.group else ""
+    size = "" if collective.payload_bytes is None else format_bytes(collective.payload_bytes)
+    details = ", ".join(filter(None, (collective.purpose, size, group)))
+    return f"{collective.operation}{number}" + (f" ({details})" if details else "")
+
+
+def _job(ranks: Sequence[RankEvidence], notes: Sequence[str]) -> _Job:
+    by_rank = {evidence.rank: evidence for evidence in sorted(ranks, key=lambda evidence: evidence.rank)}
+    logs = {rank: evidence.log for rank, evidence in by_rank.items() if evidence.log is not None}
+    groups = group_logs(logs, tuple(by_rank))
+    stalls = find_stalls(groups)
+    waits_in = {rank: tuple(stall for stall in stalls if rank in stall.waiting) for rank in by_rank}
+    return _Job(by_rank, groups, stalls, tuple(notes), waits_in)
+
+
+def _mismatch_where_they_are(job: _Job) -> Autopsy | None:
+    """Ranks that wait in one collective with different arguments."""
+    for stall in job.stalls:
+        if stall.is_mismatch and stall.waiting:
+            return _mismatch(job, stall)
+    return None
+
+
+def _mismatch_before(job: _Job) -> Autopsy | None:
+    """Ranks whose calls differed earlier, in a collective that completed by chance."""
+    for stall in job.stalls:
+        if stall.is_mismatch:
+            return _mismatch(job, stall)
+    return None
+
+
+def _mismatch_with_ended(job: _Job) -> Autopsy | None:
+    """A rank that gloo ended because it received more than its call expects. Either that rank passed too little, or
+    another one too much: the calls of the ranks that are left decide."""
+    ended = tuple(rank for rank, evidence in job.ranks.items() if evidence.size_error is not None)
+    stall = next((stall for stall in job.nearest_first if set(ended) & set(stall.silent)), None)
+    if stall is None:
+        return None
+    victim = next(rank for rank in ended if rank in stall.silent)
+    signature, *others = sorted(set(stall.signatures.values()))
+    due = due_signature(stall)
+    known = tuple(sorted(stall.signatures))
+    odd: tuple[int, ...]
+    if others:
+        return _mismatch(job, stall)
+    unseen = tuple(rank for rank in (*stall.missing, *stall.silent) if rank != victim)
+    if unseen:
+        odd, confidence, why = (*unseen, victim), Confidence.LOW, f"what {ranks_label(unseen)} called is not known"
+    elif len(known) > 1:
+        odd, confidence, why = (victim,), Confidence.HIGH, "all other ranks called the same"
+    elif due is None:
+        odd, confidence, why = (*known, victim), Confidence.LOW, "nothing says which of them is wrong"
+    else:
+        odd = (victim,) if due == signature else known
+        confidence, why = Confidence.MEDIUM, f"earlier rounds called at this point what {ranks_label(odd)} did not"
+    received, expected = job.ranks[victim].size_error or (0, 0)
+    collective = _collective(job, stall, ())
+    cause = HangCause.SIZE_MISMATCH
+    if odd == known and due is not None:
+        cause = _cause_of([due, signature])
+    called = f"{ranks_label(known)} called {_arguments(stall.call(known[0]))}"
+    summary = (
+        f"{collective_label(collective)}: rank {victim} received {format_bytes(received)} where its call expects "
+        f"{format_bytes(expected)}, and was ended by gloo; {called}"
+    )
+    return _verdict(job, cause, odd, confidence, summary, collective=collective, evidence=[why])
+
+
+def _cause_of(signatures: Sequence[Signature]) -> HangCause:
+    """In what calls under one number differ."""
+    if len({tuple(operation for operation, _, _ in signature) for signature in signatures}) > 1:
+        return HangCause.COLLECTIVE_MISMATCH
+    if len({tuple(dtypes for _, _, dtypes in signature) for signature in signatures}) > 1:
+        return HangCause.DTYPE_MISMATCH
+    return HangCause.SIZE_MISMATCH
+
+
+def _mismatch(job: _Job, stall: Stall) -> Autopsy:
+    odd, clear = odd_ranks(stall)
+    named = len(odd) < len(stall.signatures)
+    calls = {rank: stall.call(rank) for rank in sorted(stall.signatures)}
+    operations = {call.operation for call in calls.values()}
+    cause = HangCause.ORDER if swapped(stall) else _cause_of(list(stall.signatures.values()))
+    sides: dict[str, list[int]] = {}
+    for rank, call in calls.items():
+        sides.setdefault(_arguments(call), []).append(rank)
+    ordered = sorted(sides.items(), key=lambda side: (not (named and set(side[1]) <= set(odd)), side[1]))
+    said = ", ".join(f"{ranks_label(ranks)} called {text}" for text, ranks in ordered)
+    common = next(iter(operations)) if len(operations) == 1 else "collective"
+    summary = f"{common} #{stall.number}{_of_group(stall)}: {said}"
+    if cause is HangCause.ORDER:
+        summary += "; they call the same collectives in different orders"
+    evidence = []
+    if named and not clear:
+        evidence.append(f"earlier rounds called at this point what {ranks_label(odd)} did not")
+    if not named:
+        evidence.append("nothing says which of them is wrong")
+    confidence = (Confidence.HIGH if clear else Confidence.MEDIUM) if named else Confidence.LOW
+    collective = _collective(job, stall, odd if named else ())
+    return _verdict(job, cause, odd, confidence, summary, collective=collective, evidence=evidence)
+
+
+def _ended_or_stopped(job: _Job) -> Autopsy | None:
+    """A rank whose process has ended or is stopped: the others cannot go on, whatever they wait in."""
+    for condition, cause, text in (
+        (RankCondition.GONE, HangCause.RANK_GONE, "has ended"),
+        (RankCondition.STOPPED, HangCause.RANK_STOPPED, "is stopped by a signal or a debugger"),
+    ):
+        ranks = job.with_condition(condition)
+        if ranks and len(ranks) < len(job.ranks):
+            stall = next((stall for stall in job.nearest_first if set(ranks) & {*stall.silent, *stall.missing}), None)
+            verb = text if len(ranks) == 1 else text.replace("has", "have").replace("is ", "are ")
+            collective = None if stall is None else _collective(job, stall, ranks)
+            where = "" if collective is None else f"{collective_label(collective)}: "
+            pids = ", ".join(str(job.ranks[rank].pid) for rank in ranks if job.ranks[rank].pid is not None)
+            hint = (
+                [f"to continue: kill -CONT {pids.replace(',', '')}"] if pids and cause is HangCause.RANK_STOPPED else []
+            )
+            summary = f"{where}{ranks_label(ranks)} {verb}"
+            return _verdict(job, cause, ranks, Confidence.HIGH, summary, collective=collective, evidence=hint)
+    return None
+
+
+def _cycle(job: _Job) -> Autopsy | None:
+    """Ranks that wait in different groups, each for the other: they call the same collectives in different orders."""
+    for first in job.stalls:
+        for second in job.stalls:
+            if first is second:
+                continue
+            here = sorted(set(first.waiting) & set(second.missing))
+            there = sorted(set(second.waiting) & set(first.missing))
+            if here and there:
+                label, other = (collective_label(_collective(job, stall, ())) for stall in (first, second))
+                summary = (
+                    f"{ranks_label([*here, *there])} wait for each other: {ranks_label(here)} in {label}, "
+                    f"{ranks_label(there)} in {other}; they call these collectives in different orders"
+                )
+                return _verdict_on_cycle(job, summary, (first, here), (second, there))
+    return None
+
+
+def _verdict_on_cycle(job: _Job, summary: str, *sides: tuple[Stall, Sequence[int]]) -> Autopsy:
+    """Names the side that does not do what it did in earlier rounds, else both. The collective is that of the others,
+    which the named side should have called."""
+    leaving = [
+        (stall, ranks)
+        for stall, ranks in sides
+        if all(leaves_loop(job.ranks[rank].log, stall.call(rank)) for rank in ranks)
+    ]
+    if len(leaving) == 1:
+        odd = tuple(leaving[0][1])
+        stall = next(stall for stall, _ in sides if stall is not leaving[0][0])
+        evidence = [f"earlier rounds called at this point what {ranks_label(odd)} did not"]
+    else:
+        odd, stall = tuple(sorted({rank for _, ranks in sides for rank in ranks})), sides[0][0]
+        evidence = ["nothing says which of them is wrong"]
+    confidence = Confidence.MEDIUM if len(leaving) == 1 else Confidence.LOW
+    collective = _collective(job, stall, odd)
+    return _verdict(job, HangCause.ORDER, odd, confidence, summary, collective=collective, evidence=evidence)
+
+
+def _missing(job: _Job) -> Autopsy | None:
+    """Ranks that did not call a collective that others are in, and wait in no other themselves."""
+    for stall in job.nearest_first:
+        absent = [rank for rank in stall.missing if not job.waits_in[rank]]
+        if not absent:
+            absent = [rank for rank in stall.silent if not _seems_to_wait(job, rank)]
+        if not absent:
+            continue
+        chosen = _likeliest(stall, absent)
+        has_log = set(chosen) <= set(stall.missing)
+        few = len(chosen) <= len(stall.waiting)
+        confidence = (Confidence.HIGH if few else Confidence.MEDIUM) if has_log else Confidence.LOW
+        collective = _collective(job, stall, chosen)
+        cause, text = _absence(job, chosen, has_log)
+        summary = f"{collective_label(collective)}: {text}"
+        return _verdict(job, cause, chosen, confidence, summary, collective=collective)
+    return None
+
+
+def _likeliest(stall: Stall, absent: Sequence[int]) -> tuple[int, ...]:
+    """Of the ranks that are missing those that called the fewest collectives of the group: others may wait for them in
+    ways that the recorder does not see."""
+    counts = {rank: stall.log.last(rank) for rank in absent}
+    fewest = min(counts.values())
+    return tuple(sorted(rank for rank in absent if counts[rank] == fewest))
+
+
+def _absence(job: _Job, ranks: Sequence[int], has_log: bool) -> tuple[HangCause, str]:
+    """Why ranks are missing, and the sentence."""
+    frames = [job.ranks[rank].frames for rank in ranks]
+    they, are = ("it", "is") if len(ranks) == 1 else ("they", "are")
+    places = {place(stack) for stack in frames} - {""}
+    where = f" in {' and '.join(sorted(places))}" if 0 < len(places) < 3 else ""
+    label = ranks_label(ranks)
+    never = f"{label} never called it" if has_log else f"{label} did not answer"
+    if all(map(is_loading, frames)):
+        return HangCause.LOADER, f"{never}; {they} {are} loading data{where}"
+    if all(map(is_ending, frames)):
+        return HangCause.TEARDOWN, f"{never}; {they} {are} in teardown{where}"
+    return HangCause.RANK_MISSING, f"{never}" + (f"; {they} {are}{where}" if where else "")
+
+
+def _by_stacks(job: _Job) -> Autopsy | None:
+    """Where no recorder shows a collective that does not complete, the Python stacks say who waits for others."""
+    if job.stalls:
+        return None
+    known = {rank: evidence.frames for rank, evidence in job.ranks.items() if evidence.frames}
+    waiting = {rank: name for rank, frames in known.items() if (name := _wait_of(frames))}
+    explicit = bool(waiting)
+    if not explicit:  # DDP waits for gradients in C++: the stack shows the pass alone, in which it may compute as well
+        waiting = {rank: "backward pass" for rank, frames in known.items() if is_in_backward(frames)}
+    others = tuple(sorted(set(job.ranks) - set(waiting)))
+    if waiting and others:
+        operation = max(waiting.values(), key=list(waiting.values()).count)
+        frames = known[min(waiting)]
+        collective = StuckCollective(operation=operation, purpose=purpose(operation, frames))
+        cause, text = _absence(job, others, has_log=all(rank in known for rank in others))
+        summary = f"{collective_label(collective)}: {text.replace('never called it', 'is not in it', 1)}"
+        if len(others) > 1:
+            summary = summary.replace("is not in it", "are not in it", 1)
+        sure = explicit and len(others) <= len(waiting) and set(others) <= set(known)
+        confidence = Confidence.MEDIUM if sure else Confidence.LOW
+        return _verdict(job, cause, others, confidence, summary, collective=collective)
+    if waiting:
+        return None
+    return _without_collectives(job, known)
+
+
+def _without_collectives(job: _Job, known: Mapping[int, Sequence[StackFrame]]) -> Autopsy | None:
+    """No rank waits in a collective: all of them load data or end, or one does."""
+    for cause, test, text in (
+        (HangCause.LOADER, is_loading, "loading data"),
+        (HangCause.TEARDOWN, is_ending, "in teardown"),
+    ):
+        ranks = tuple(rank for rank, frames in sorted(known.items()) if test(frames))
+        if ranks:
+            places = {job.where(rank) for rank in ranks}
+            where = f" in {places.pop()}" if len(places) == 1 else ""
+            label = f"{ranks_label(ranks)} {'is' if len(ranks) == 1 else 'are'}"
+            summary = f"no rank waits in a collective; {label} {text}{where}"
+            confidence = Confidence.MEDIUM if len(known) == len(job.ranks) else Confidence.LOW
+            return _verdict(job, cause, ranks, confidence, summary)
+    return None
+
+
+def _unknown(job: _Job) -> Autopsy:
+    """Nothing names a rank."""
+    stall = next(iter(job.stalls), None)
+    if stall is not None:
+        collective = _collective(job, stall, ())
+        complete = not stall.silent and not stall.missing
+        text = "every rank has called it, and none has left" if complete else "no rank can be named"
+        summary = f"{collective_label(collective)}: {text}"
+        return _verdict(job, HangCause.UNKNOWN, (), Confidence.LOW, summary, collective=collective)
+    places = sorted({(job.where(rank), rank) for rank in job.ranks if job.where(rank)})
+    where = [f"rank {rank} is in {text}" for text, rank in sorted(places, key=lambda item: item[1])[:_MAX_PLACES]]
+    nobody = ["no rank is known to wait in a collective"] if len(job.ranks) > 1 or not where else []
+    return _verdict(job, HangCause.UNKNOWN, (), Confidence.LOW, "; ".join([*nobody, *where]))
+
+
+def _verdict(
+    job: _Job,
+    cause: HangCause,
+    ranks: Sequence[int],
+    confidence: Confidence,
+    summary: str,
+    *,
+    collective: StuckCollective | None = None,
+    evidence: Sequence[str] = (),
+) -> Autopsy:
+    positions = tuple(_position(job, rank) for rank in job.ranks)
+    return Autopsy(
+        cause=cause,
+        ranks=tuple(sorted(ranks)),
+        collective=collective,
+        confidence=confidence,
+        summary=summary,
+        evidence=(*evidence, *_states(job, positions), *job.notes),
+        positions=positions,
+    )
+
+
+def _states(job: _Job, positions: Sequence[RankPosition]) -> list[str]:
+    """A line for all ranks that are in the same place."""
+    lines: dict[str, list[int]] = {}
+    for position in positions:
+        evidence = job.ranks[position.rank]
+        if position.condition is not RankCondition.RUNNING:
+            text = "process has ended" if position.condition is RankCondition.GONE else "process is stopped"
+        elif position.collective:
+            text = f"in {position.collective}" + (f", at {position.place}" if position.place else "")
+        else:
+            last = _last_call(job, position.rank)
+            text = f"at {position.place}" if position.place else "no stack"
+            text += f"; its last collective was {last}" if last else ""
+        text += f" ({evidence.problem})" if evidence.problem else ""
+        lines.setdefault(text, []).append(position.rank)
+    return [f"{ranks_label(ranks)}: {text}" for text, ranks in lines.items()]
+
+
+def _position(job: _Job, rank: int) -> RankPosition:
+    evidence = job.ranks[rank]
+    names = [f"{stall.call(rank).operation} #{stall.number}{_of_group(stall)}" for stall in job.waits_in[rank]]
+    return RankPosition(
+        rank=rank,
+        condition=evidence.condition,
+        place=place(evidence.frames),
+        collective=" and ".join(names[:2]) or _wait_of(evidence.frames),
+    )
+
+
+def _last_call(job: _Job, rank: int) -> str:
+    """The latest collective that a rank called, as ``all_reduce #56``."""
+    log = job.ranks[rank].log
+    calls = [call for call in log.calls if not call.is_p2p] if log is not None else []
+    return f"{calls[-1].operation} #{calls[-1].sequence}" if calls else ""
+
+
+def _collective(job: _Job, stall: Stall, odd: Sequence[int]) -> StuckCollective:
+    """The collective of ``stall`` as the ranks called it that are not ``odd``."""
+    callers = [rank for rank in sorted(stall.signatures) if rank not in odd] or sorted(stall.signatures)
+    calls = [stall.call(rank) for rank in callers]
+    operations = {call.operation for call in calls}
+    sizes = {payload_bytes(call) for call in calls}
+    dtypes = {payload_dtype(call) for call in calls}
+    operation = operations.pop() if len(operations) == 1 else "collective"
+    waiting = next((rank for rank in callers if rank in stall.waiting), callers[0])
+    return StuckCollective(
+        operation=operation,
+        sequence=stall.number,
+        group=_group_name(stall.log),
+        group_ranks=stall.log.members,
+        payload_bytes=(sizes.pop() or None) if len(sizes) == 1 else None,
+        dtype=dtypes.pop() if len(dtypes) == 1 else None,
+        purpose=purpose(operation, job.ranks[waiting].frames),
+    )
+
+
+def _group_name(log: GroupLog) -> str:
+    """torch's description, as ``mesh_dp``, else its number; empty for the default group."""
+    if log.description == _DEFAULT_DESCRIPTION:
+        return ""
+    return log.name if log.description in ("undefined", "") else log.description
+
+
+def _of_group(stall: Stall) -> str:
+    name = _group_name(stall.log)
+    return f" of group {name}" if name else ""
+
+
+def _arguments(call: CollectiveCall) -> str:
+    """``all_reduce of 4.00 MiB float32``."""
+    size, dtype = payload_bytes(call), payload_dtype(call)
+    details = " ".join(filter(None, ("" if size is None else format_bytes(size), dtype)))
+    return f"{call.operation} of {details}" if details else call.operation
+
+
+def _wait_of(frames: Sequence[StackFrame]) -> str:
+    """The collective, or the wait for other ranks, that a stack is in; empty for none."""
+    if is_joining(frames):
+        return "init_process_group"
+    return collective_in(frames)
+
+
+def _seems_to_wait(job: _Job, rank: int) -> bool:
+    """Whether the stack of a rank without a recorder shows that it waits for others."""
+    frames = job.ranks[rank].frames
+    return bool(_wait_of(frames)) or is_in_backward(frames)

@@ -1,0 +1,184 @@
+"""Asks the ranks of a launch that makes no progress where they are, and reads the answers. Every wait has a bound."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+from pydantic import ValidationError
+
+from torchscale.analysis.hang.explain import RankEvidence, explain_failure, explain_hang, size_error
+from torchscale.analysis.hang.stacks import last_stack
+from torchscale.errors import OutputError, TraceError
+from torchscale.launch.nccl_ras import nccl_notes
+from torchscale.launch.process import POLL_SECONDS, copy_of, tail
+from torchscale.launch.py_spy import py_spy_stack
+from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
+from torchscale.schema.launch.hang import (
+    REQUEST_FILE,
+    Autopsy,
+    HangFacts,
+    RankCondition,
+    RankDump,
+    RankProcess,
+    StackFrame,
+    dump_file,
+)
+from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, collective_log
+from torchscale.util.files import atomic_write_model, atomic_write_text, read_bounded
+
+FACTS_FILE = "hang.json"
+_ANSWER_SECONDS = 5.0
+"""Ranks look for a request once a second and write some 2 MB; those that have not answered by then hold the
+interpreter's lock or are stopped."""
+LOG_BYTES = 64 * 1024
+"""End of a rank's log in which its stacks are looked for: faulthandler writes some KiB for a process."""
+
+
+def inspect_hang(directory: Path, torchrun_pid: int, world_size: int | None) -> None:
+    """Ask every rank below torchrun for its dump and its Python stacks, and keep what they and the kernel say in
+    ``directory``. Takes at most some seconds more than ``_ANSWER_SECONDS``.
+
+    Args:
+        directory: Of the launch.
+        torchrun_pid: The ranks are its descendants.
+        world_size: Ranks of the launch, where the processes may be more; ``None`` for as many as there are.
+    """
+    found = rank_processes(torchrun_pid)
+    ranks = sorted(found) if world_size is None else list(range(world_size))
+    _ask_for_stacks(torchrun_pid)
+    ask_ranks(directory, {rank: found.get(rank) for rank in ranks})
+
+
+def ask_ranks(directory: Path, processes: Mapping[int, psutil.Process | None]) -> None:
+    """Ask the ranks whose processes these are for their dumps, and keep what they and the kernel say in
+    ``directory``."""
+    states = tuple(_state(rank, process) for rank, process in processes.items())
+    request = directory / REQUEST_FILE
+    with contextlib.suppress(OutputError):  # on a full disk the stacks in the logs may still be written
+        atomic_write_text(request, "")
+    expected = [state.rank for state in states if state.condition is RankCondition.RUNNING]
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while (silent := _without_dump(directory, expected)) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    request.unlink(missing_ok=True)
+    pids = {state.rank: state.pid for state in states if state.pid is not None}
+    facts = HangFacts(
+        processes=states,
+        stacks={rank: stack for rank in silent if (stack := py_spy_stack(pids[rank]))},
+        notes=nccl_notes(pids.values()),
+    )
+    with contextlib.suppress(OutputError):
+        atomic_write_model(directory / FACTS_FILE, facts)
+
+
+def hang_autopsy(directory: Path, world_size: int) -> Autopsy:
+    """Why the launch in ``directory`` made no progress, from what :func:`inspect_hang` left there."""
+    facts = read_facts(directory)
+    states = {state.rank: state for state in facts.processes}
+    evidence = [
+        _evidence(directory, rank, states.get(rank, RankProcess(rank=rank)), facts.stacks.get(rank, ()))
+        for rank in range(world_size)
+    ]
+    return explain_hang(evidence, facts.notes)
+
+
+def failure_autopsy(directory: Path, world_size: int) -> Autopsy | None:
+    """Whether ranks failed because their collectives do not fit together; ``None`` where nothing says so."""
+    if not any((directory / dump_file(rank)).exists() for rank in range(world_size)):
+        return None
+    return explain_failure([_evidence(directory, rank, RankProcess(rank=rank), ()) for rank in range(world_size)])
+
+
+def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
+    """Rank → process, of the workers below ``parent_pid``: the Python process that is nearest to it. A profiler may
+    stand in between, and a data loader's workers below a rank have its command line and its environment."""
+    try:
+        below = psutil.Process(parent_pid).children(recursive=True)
+    except psutil.Error:
+        return {}
+    found: dict[int, psutil.Process] = {}
+    for process in below:  # parents come before their children
+        with contextlib.suppress(psutil.Error, OSError):
+            command = process.cmdline()
+            rank = process.environ().get("RANK", "")
+            if "torchscale.worker" in command and "python" in Path(command[0]).name and rank.isdigit():
+                found.setdefault(int(rank), process)
+    return {rank: copy_of(process) for rank, process in found.items()}
+
+
+def process_condition(process: psutil.Process | None) -> RankCondition:
+    """State of a process, from the kernel."""
+    try:
+        status = psutil.STATUS_DEAD if process is None else process.status()
+    except psutil.Error:
+        return RankCondition.GONE
+    if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
+        return RankCondition.STOPPED
+    return RankCondition.GONE if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) else RankCondition.RUNNING
+
+
+def _ask_for_stacks(torchrun_pid: int) -> None:
+    """Ask every rank for its Python stacks (they go to its stderr log): also a rank answers that runs no Python code,
+    since faulthandler writes them from the signal handler."""
+    try:
+        below = psutil.Process(torchrun_pid).children(recursive=True)
+    except psutil.Error:
+        return
+    for process in below:
+        with contextlib.suppress(psutil.Error):
+            if "torchscale.worker" in process.cmdline():
+                process.send_signal(signal.SIGUSR1)
+
+
+def _without_dump(directory: Path, ranks: Collection[int]) -> list[int]:
+    return [rank for rank in ranks if not (directory / dump_file(rank)).exists()]
+
+
+def _state(rank: int, process: psutil.Process | None) -> RankProcess:
+    return RankProcess(rank=rank, pid=None if process is None else process.pid, condition=process_condition(process))
+
+
+def read_facts(directory: Path) -> HangFacts:
+    """What the launcher saw; empty where it did not look."""
+    try:
+        return HangFacts.model_validate_json(read_bounded(directory / FACTS_FILE, MAX_DUMP_BYTES))
+    except (OSError, ValidationError):
+        return HangFacts()
+
+
+def _evidence(directory: Path, rank: int, state: RankProcess, stack: tuple[StackFrame, ...]) -> RankEvidence:
+    """What a rank left; its stack from its own dump, else from py-spy, else from the log."""
+    log, problem, frames = None, "it did not answer" if state.condition is RankCondition.RUNNING else "", stack
+    text = tail(directory / f"rank-{rank}.stderr.log", LOG_BYTES)
+    try:
+        dump = RankDump.model_validate_json(read_bounded(directory / dump_file(rank), MAX_DUMP_BYTES))
+    except (OSError, ValidationError):
+        dump = None
+    if dump is not None:
+        log, problem = log_of(dump)
+        frames = next((thread.frames for thread in dump.threads if thread.is_main), ())
+        text += dump.error
+    return RankEvidence(rank, state.condition, frames or last_stack(text), log, problem, state.pid, size_error(text))
+
+
+def log_of(dump: RankDump) -> tuple[CollectiveLog | None, str]:
+    """The collectives in a rank's dump with the groups that the rank itself knows, or why there are none."""
+    if dump.flight_recorder is None:
+        return None, dump.problem
+    try:
+        log = collective_log(dump.flight_recorder, dump.since)
+    except TraceError as error:
+        return None, error.message
+    calls = log.calls
+    if dump.error and calls and not calls[-1].is_p2p:  # gloo marks what failed as it marks what is done
+        calls = (*calls[:-1], replace(calls[-1], is_done=False))
+    groups = {
+        name: ProcessGroup(group.description, dump.groups.get(name, group.ranks)) for name, group in log.groups.items()
+    }
+    return CollectiveLog(calls, groups), ""

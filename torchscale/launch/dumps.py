@@ -1,0 +1,127 @@
+"""The dumps in a directory, of any job: torchscale's own, or the files that torch's flight recorder writes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from torchscale.analysis.hang.explain import RankEvidence
+from torchscale.analysis.hang.stacks import last_stack
+from torchscale.errors import TraceError, UsageError
+from torchscale.launch.autopsy import LOG_BYTES, log_of, read_facts
+from torchscale.launch.process import tail
+from torchscale.schema.launch.collective_log import CollectiveLog
+from torchscale.schema.launch.hang import HangFacts, RankCondition, RankDump, StackFrame
+from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
+from torchscale.util.files import read_bounded
+
+_MAX_FILES = 20_000
+"""Names that are looked at: a job of some thousand ranks leaves one or two files a rank."""
+_MAX_DUMPS = 4096
+_NAME = re.compile(r"(?:^|\D)(?P<rank>\d{1,6})(?:\.(?:json|pkl|pickle))?$")
+"""``nccl_trace_rank_3``, ``autopsy-rank-3.json``, ``dump3.pickle``: torch appends the rank to a prefix."""
+_OTHER_FILES = re.compile(r"\.(?:log|jsonl)$|^(?:rank|error-rank|steps-rank)-\d+\.")
+"""Of a launch directory, and no dumps."""
+
+
+@dataclass(frozen=True)
+class _Dump:
+    """What one rank left: its log or why there is none, its stack, and how many ranks its job has, where it says so."""
+
+    log: CollectiveLog | None
+    problem: str
+    frames: tuple[StackFrame, ...]
+    world_size: int
+
+
+def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
+    """What the ranks of a job left in ``directory``, and what the launcher saw, where torchscale launched it.
+
+    Raises:
+        UsageError: there is no such directory, it cannot be read, or no file in it is a dump.
+    """
+    facts = read_facts(directory)
+    dumps: dict[int, _Dump] = {}
+    problems: list[str] = []
+    for rank, path in _candidates(directory):
+        try:
+            dumps[rank] = _read(path)
+        except TraceError as error:
+            problems.append(f"{path.name}: {error.message}")
+        if len(dumps) >= _MAX_DUMPS:
+            break
+    states = {state.rank: state for state in facts.processes}
+    if not dumps and not states:
+        first = f"; {problems[0]}" if problems else ""
+        raise UsageError(
+            f"{directory} holds no dump of torch's flight recorder{first}",
+            hint="set TORCH_FR_DUMP_TEMP_FILE (TORCH_NCCL_DEBUG_INFO_TEMP_FILE in older versions) to a path in it, or "
+            "pass the launch directory of a cell that hung",
+        )
+    size = max([*(dump.world_size for dump in dumps.values()), *(rank + 1 for rank in (*dumps, *states))])
+    evidence = []
+    for rank in range(size):
+        dump, state = dumps.get(rank), states.get(rank)
+        frames = () if dump is None else dump.frames
+        evidence.append(
+            RankEvidence(
+                rank,
+                RankCondition.RUNNING if state is None else state.condition,
+                frames or facts.stacks.get(rank, ()) or _logged_stack(directory, rank),
+                None if dump is None else dump.log,
+                "no dump" if dump is None else dump.problem,
+                None if state is None else state.pid,
+            )
+        )
+    return evidence, facts
+
+
+def _candidates(directory: Path) -> list[tuple[int, Path]]:
+    """Rank and path of files whose names end in a rank, oldest first, so that the newest of a rank counts."""
+    try:
+        paths = list(itertools.islice(directory.iterdir(), _MAX_FILES))
+        named = [(match, path) for path in paths if (match := _NAME.search(path.name)) is not None]
+        chosen = [(int(match["rank"]), path) for match, path in named if not _OTHER_FILES.search(path.name)]
+        return sorted(chosen, key=lambda item: (item[1].stat().st_mtime, item[1].name))
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {directory}: {error.strerror or error}", hint="pass the directory that holds the dumps"
+        ) from error
+
+
+def _read(path: Path) -> _Dump:
+    """A dump of torchscale's, or torch's.
+
+    Raises:
+        TraceError: it is neither.
+    """
+    try:
+        data = read_bounded(path, MAX_DUMP_BYTES)
+    except OSError as error:
+        raise TraceError(error.strerror or str(error)) from error
+    if path.name.startswith("autopsy-rank-"):
+        try:
+            dump = RankDump.model_validate_json(data)
+        except ValidationError as error:
+            raise TraceError("a damaged dump of a rank") from error
+        log, problem = log_of(dump)
+        frames = next((thread.frames for thread in dump.threads if thread.is_main), ())
+    else:
+        log, problem = read_flight_recorder(data), ""
+        frames = next((call.frames for call in reversed(log.calls) if not call.is_done), ())
+    ranks = [group.ranks for group in log.groups.values() if group.description == "default_pg"] if log else []
+    return _Dump(log, problem, frames, max((max(members) + 1 for members in ranks if members), default=0))
+
+
+def _logged_stack(directory: Path, rank: int) -> tuple[StackFrame, ...]:
+    """What faulthandler wrote into the rank's log, in a launch directory or below torchrun's ``--log-dir``."""
+    logs = itertools.islice(directory.glob(f"*/attempt_*/{rank}/stderr.log"), 1)
+    for log in (directory / f"rank-{rank}.stderr.log", *logs):
+        frames = last_stack(tail(log, LOG_BYTES))
+        if frames:
+            return frames
+    return ()

@@ -1,0 +1,113 @@
+"""The ranks of a job that runs on this machine, whoever started it: read from /proc, py-spy and NCCL's RAS service.
+
+Nothing is written and no signal is sent: a process that does not expect one may end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, replace
+
+import psutil
+
+from torchscale.analysis.hang.explain import RankEvidence
+from torchscale.errors import UsageError
+from torchscale.launch.autopsy import process_condition
+from torchscale.launch.nccl_ras import nccl_notes
+from torchscale.launch.process import copy_of
+from torchscale.launch.py_spy import has_py_spy, py_spy_stack
+from torchscale.schema.launch.hang import RankCondition
+
+_SAMPLE_SECONDS = 1.0
+"""Over which the processor time of the ranks is compared: clock ticks are 10 ms."""
+_MAX_RANKS = 1024
+_BUSY_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """A rank on this machine and how many there are in the job and on this machine."""
+
+    process: psutil.Process
+    world_size: int
+    local_rank: int
+    local_world_size: int
+
+
+def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
+    """The ranks below ``pid``, or beside it if it is one, and what else is known, a line each.
+
+    Raises:
+        UsageError: there is no such process, or it has no ranks.
+    """
+    try:
+        ranks = _ranks(psutil.Process(pid))
+    except psutil.NoSuchProcess as error:
+        raise UsageError(f"no process {pid}", hint="pass the PID of torchrun or of one of its ranks") from error
+    except psutil.AccessDenied as error:
+        raise UsageError(f"process {pid} belongs to another user", hint="run this as its user or as root") from error
+    if not ranks:
+        raise UsageError(
+            f"process {pid} has no ranks: RANK and WORLD_SIZE are in the environment of none of its children",
+            hint="pass the PID of torchrun or of one of its ranks, as the user who started it",
+        )
+    before = {rank: _cpu_seconds(found.process) for rank, found in ranks.items()}
+    time.sleep(_SAMPLE_SECONDS)
+    notes = []
+    evidence = []
+    for rank, found in sorted(ranks.items()):
+        condition = process_condition(found.process)
+        share = (_cpu_seconds(found.process) - before[rank]) / _SAMPLE_SECONDS
+        if condition is RankCondition.RUNNING:
+            notes.append(f"rank {rank}: pid {found.process.pid}, {'busy' if share > _BUSY_SHARE else 'mostly idle'}")
+        frames = py_spy_stack(found.process.pid) if condition is RankCondition.RUNNING else ()
+        evidence.append(RankEvidence(rank, condition, frames, None, "", found.process.pid))
+    evidence += [RankEvidence(rank, RankCondition.GONE) for rank in _gone(ranks)]
+    elsewhere = max(found.world_size for found in ranks.values()) - len(evidence)
+    if elsewhere > 0:
+        notes.append(f"{elsewhere} ranks are on other machines and were not looked at")
+    if not has_py_spy():
+        notes.append("py-spy is not installed: stacks are unknown (pip install py-spy)")
+    elif not any(rank.frames for rank in evidence):
+        notes.append("py-spy could not read the ranks: it needs root or the capability SYS_PTRACE")
+    return evidence, (*notes, *nccl_notes(found.process.pid for found in ranks.values()))
+
+
+def _ranks(process: psutil.Process) -> dict[int, _Rank]:
+    """Rank → process: for every rank the process nearest to torchrun; its own children inherit its environment."""
+    while (parent := process.parent()) is not None and _rank(process) is not None:
+        process = parent
+    found: dict[int, _Rank] = {}
+    for child in process.children(recursive=True):  # parents come before their children
+        known = _rank(child)
+        if known is not None and len(found) < _MAX_RANKS:
+            found.setdefault(known[0], known[1])
+    return {rank: replace(known, process=copy_of(known.process)) for rank, known in found.items()}
+
+
+def _rank(process: psutil.Process) -> tuple[int, _Rank] | None:
+    """A process's rank, from its environment; ``None`` for one that is none."""
+    with contextlib.suppress(psutil.Error, OSError, ValueError):
+        variables = process.environ()
+        if "RANK" in variables and "WORLD_SIZE" in variables:
+            size = int(variables["WORLD_SIZE"])
+            local, local_size = int(variables.get("LOCAL_RANK", 0)), int(variables.get("LOCAL_WORLD_SIZE", 0))
+            return int(variables["RANK"]), _Rank(process, size, local, local_size)
+    return None
+
+
+def _gone(ranks: dict[int, _Rank]) -> list[int]:
+    """Ranks of this machine that have no process: torchrun numbers those of a machine one after the other."""
+    rank, found = next(iter(ranks.items()))
+    first = rank - found.local_rank
+    return [number for number in range(first, first + min(found.local_world_size, _MAX_RANKS)) if number not in ranks]
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    """Processor time that a process has used; 0 where it cannot be read."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)

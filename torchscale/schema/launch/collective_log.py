@@ -1,0 +1,55 @@
+"""What a rank's flight recorder holds, in one form for all backends and versions of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torchscale.schema.launch.hang import StackFrame
+
+
+@dataclass(frozen=True)
+class CollectiveCall:
+    """One collective (or send or receive) that a rank called.
+
+    Attributes:
+        group: Name of the process group.
+        sequence: Its number in the group; the same on every rank that calls it.
+        operation: Without the backend's prefix: ``all_reduce``, ``recv 0<-1``.
+        is_p2p: Whether it is a send or a receive.
+        is_done: Whether it has completed on this rank.
+        created_ns: When it was called, in nanoseconds since the epoch.
+        input_sizes, output_sizes: Shapes of the tensors.
+        input_dtypes, output_dtypes: As torch writes them: ``float32``.
+        backend: ``gloo``, ``nccl``; empty where the recorder does not say.
+        frames: Python frames of the call, outermost first, where the recorder kept them.
+    """
+
+    group: str
+    sequence: int
+    operation: str
+    is_p2p: bool
+    is_done: bool
+    created_ns: int
+    input_sizes: tuple[tuple[int, ...], ...] = ()
+    input_dtypes: tuple[str, ...] = ()
+    output_sizes: tuple[tuple[int, ...], ...] = ()
+    output_dtypes: tuple[str, ...] = ()
+    backend: str = ""
+    frames: tuple[StackFrame, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """A process group that a recorder knows: its description (``default_pg``, ``mesh_dp``) and its global ranks."""
+
+    description: str = ""
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class CollectiveLog:
+    """The latest collectives of a rank, oldest first, and its process groups by name."""
+
+    calls: tuple[CollectiveCall, ...] = ()
+    groups: Mapping[str, ProcessGroup] = field(default_factory=dict)

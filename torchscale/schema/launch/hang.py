@@ -1,0 +1,195 @@
+"""A launch that makes no progress: what each rank left when it was asked, and what was concluded from it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pydantic import Field, JsonValue
+
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
+from torchscale.schema.profiles.finding import Confidence
+
+REQUEST_FILE = "autopsy-request"
+"""In a launch directory: asks every rank for a :class:`RankDump`."""
+
+
+def dump_file(rank: int | str) -> str:
+    """Name of a rank's :class:`RankDump` in the launch directory; of all ranks' for ``*``."""
+    return f"autopsy-rank-{rank}.json"
+
+
+class StackFrame(Frozen):
+    """One Python frame. ``file`` is the path as Python knows it, ``line`` the line that it executes."""
+
+    file: str
+    line: int
+    function: str
+
+
+class ThreadStack(Frozen):
+    """Python stack of one thread.
+
+    Attributes:
+        name: Of the thread.
+        is_main: Whether it is the main thread, which trains.
+        frames: Outermost first.
+    """
+
+    name: str
+    is_main: bool = False
+    frames: tuple[StackFrame, ...] = ()
+
+
+class RankDump(Frozen):
+    """``autopsy-rank-R.json``: what a rank knows about itself while it hangs.
+
+    Attributes:
+        schema_version: Of this file.
+        rank: Global rank.
+        pid: Process id.
+        time: When it was written, in seconds since the epoch.
+        since: Start of the launch, in seconds since the epoch: the recorder may hold collectives of launches before.
+        threads: Python stacks.
+        groups: Name of each process group that the rank is in → its global ranks.
+        flight_recorder: What torch's flight recorder holds, as torch writes it; ``None`` where it holds nothing.
+        problem: Why there is no ``flight_recorder``; empty where there is one.
+        error: Message of what the rank raised, if that is why it wrote this.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    rank: Count
+    pid: Count
+    time: NotNegative
+    since: NotNegative
+    threads: tuple[ThreadStack, ...] = ()
+    groups: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    flight_recorder: dict[str, JsonValue] | None = None
+    problem: str = ""
+    error: str = ""
+
+
+class RankCondition(str, Enum):
+    """State of a rank's process, from the kernel."""
+
+    RUNNING = "running"
+    """Runs or sleeps."""
+    STOPPED = "stopped"
+    """Stopped by a signal or a debugger."""
+    GONE = "gone"
+    """Has ended."""
+
+
+class RankProcess(Frozen):
+    """A rank's process when the launcher looked for it; ``pid`` is ``None`` where there was none."""
+
+    rank: Count
+    pid: Count | None = None
+    condition: RankCondition = RankCondition.RUNNING
+
+
+class HangFacts(Frozen):
+    """``hang.json``: what the launcher saw before it ended a launch that made no progress.
+
+    Attributes:
+        schema_version: Of this file.
+        processes: Of every rank.
+        stacks: Main thread of ranks that did not answer, from py-spy.
+        notes: What NCCL's RAS service said, a line each.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    processes: tuple[RankProcess, ...] = ()
+    stacks: dict[int, tuple[StackFrame, ...]] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class HangCause(str, Enum):
+    """Why ranks wait for each other."""
+
+    RANK_MISSING = "rank_missing"
+    """A rank did not call the collective that others are in."""
+    COLLECTIVE_MISMATCH = "collective_mismatch"
+    """Ranks called different operations where they should have called the same."""
+    SIZE_MISMATCH = "size_mismatch"
+    """Ranks called the same operation with different sizes."""
+    DTYPE_MISMATCH = "dtype_mismatch"
+    """Ranks called the same operation with different dtypes."""
+    ORDER = "order"
+    """Ranks called the same operations in different orders and wait for each other."""
+    RANK_GONE = "rank_gone"
+    """The process of a rank has ended."""
+    RANK_STOPPED = "rank_stopped"
+    """The process of a rank is stopped by a signal or a debugger."""
+    LOADER = "loader"
+    """A rank waits for its data."""
+    TEARDOWN = "teardown"
+    """A rank has left training and hangs while it ends."""
+    UNKNOWN = "unknown"
+    """The evidence names no rank."""
+
+    @property
+    def is_mismatch(self) -> bool:
+        """Whether ranks met in one collective with different arguments."""
+        return self in (HangCause.COLLECTIVE_MISMATCH, HangCause.SIZE_MISMATCH, HangCause.DTYPE_MISMATCH)
+
+
+class StuckCollective(Frozen):
+    """A collective that did not complete.
+
+    Attributes:
+        operation: As torch names it: ``all_reduce``.
+        sequence: Its number in the group, as the flight recorder counts; ``None`` where only stacks are known.
+        group: Name of the process group; empty for the default group.
+        group_ranks: Global ranks of that group.
+        payload_bytes: Of the tensors that a rank passed; ``None`` where unknown or different between ranks.
+        dtype: Of these tensors; ``None`` where unknown or different between ranks.
+        purpose: What it is for, where the stacks tell: ``gradients``, ``barrier``.
+    """
+
+    operation: str
+    sequence: Count | None = None
+    group: str = ""
+    group_ranks: tuple[int, ...] = ()
+    payload_bytes: Count | None = None
+    dtype: str | None = None
+    purpose: str = ""
+
+
+class RankPosition(Frozen):
+    """Where a rank was.
+
+    Attributes:
+        rank: Global rank.
+        condition: Of its process.
+        place: Its Python line, as ``dataset.py:88 `read```; empty where unknown.
+        collective: The collective it waits in, as ``all_reduce #57``; empty where it waits in none or that is unknown.
+    """
+
+    rank: Count
+    condition: RankCondition = RankCondition.RUNNING
+    place: str = ""
+    collective: str = ""
+
+
+class Autopsy(Frozen):
+    """Why a job made no progress.
+
+    Attributes:
+        schema_version: Of this document.
+        cause: What kind.
+        ranks: At fault; both sides where the evidence does not say which one is wrong; empty for an unknown cause.
+        collective: That the others wait in; ``None`` where no rank is known to wait in one.
+        confidence: That ``ranks`` are the right ones: low where the flight recorder is missing.
+        summary: One line.
+        evidence: What it rests on, a line each.
+        positions: Every rank's.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    cause: HangCause
+    ranks: tuple[int, ...] = ()
+    collective: StuckCollective | None = None
+    confidence: Confidence
+    summary: str
+    evidence: tuple[str, ...] = ()
+    positions: tuple[RankPosition, ...] = ()

@@ -1,0 +1,233 @@
+"""Reads what torch's flight recorder dumps: JSON, or pickles that hold nothing but plain values.
+
+Format: ``FlightRecorder.hpp`` of torch (versions 2.0 to 2.10 of the format). Differences between backends are evened
+out: gloo never sets ``state`` and lists its groups under an empty name.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from torchscale.errors import TraceError
+from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
+from torchscale.schema.launch.hang import StackFrame
+
+MAX_DUMP_BYTES = 64 << 20
+"""torch keeps 2,000 entries by default: 2 MB of JSON, some 10 MB of pickle with stacks."""
+_MAX_VALUES = 4_000_000
+"""Shapes and frames of one dump: a pickle may name one list a million times and unfold to any size."""
+_MAX_FRAMES = 100
+_MAX_NAME = 80
+_DEFAULT_DESCRIPTION = "default_pg"
+"""torch's, of the group that ``init_process_group`` makes."""
+# fmt: off
+_PLAIN_OPCODES = frozenset({
+    "APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPUT", "BINSTRING", "BINUNICODE",
+    "BINUNICODE8", "DICT", "DUP", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "FLOAT", "FRAME", "GET", "INT", "LIST",
+    "LONG", "LONG1", "LONG4", "LONG_BINGET", "LONG_BINPUT", "MARK", "MEMOIZE", "NEWFALSE", "NEWTRUE", "NONE", "POP",
+    "POP_MARK", "PROTO", "PUT", "SETITEM", "SETITEMS", "SHORT_BINSTRING", "SHORT_BINUNICODE", "STOP", "STRING",
+    "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "UNICODE",
+})
+# fmt: on
+"""Opcodes that build plain values. All others import, call or load something."""
+_DTYPES = {
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Byte": "uint8",
+    "Char": "int8",
+    "Short": "int16",
+    "Int": "int32",
+    "Long": "int64",
+    "Bool": "bool",
+    "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128",
+}
+"""``c10::toString(ScalarType)`` → torch's name; others, as ``Float8_e4m3fn``, differ in case alone."""
+
+
+class _Frame(msgspec.Struct, gc=False):
+    name: str = ""
+    filename: str = ""
+    line: int = 0
+
+
+class _Entry(msgspec.Struct, gc=False):
+    process_group: tuple[str, str] = ("", "")
+    pg_id: int = 0
+    collective_seq_id: int = 0
+    p2p_seq_id: int = 0
+    profiling_name: str = ""
+    time_created_ns: int = 0
+    input_sizes: list[list[int]] = []
+    input_dtypes: list[str] = []
+    output_sizes: list[list[int]] = []
+    output_dtypes: list[str] = []
+    state: str | None = None
+    retired: bool = False
+    is_p2p: bool = False
+    frames: list[_Frame] = []
+
+
+class _Group(msgspec.Struct, gc=False):
+    name: str = ""
+    desc: str = ""
+    ranks: str | list[int] = ""
+
+
+class _Dump(msgspec.Struct, gc=False):
+    version: str
+    entries: list[_Entry] = []
+    pg_config: dict[str, _Group] = {}
+
+
+def read_flight_recorder(data: bytes, since: float = 0.0) -> CollectiveLog:
+    """The log in ``data``, a dump as torch writes it: JSON or a pickle. Nothing in a pickle is called or imported.
+
+    Args:
+        data: Content of the file.
+        since: Collectives called before this time are left out, in seconds since the epoch.
+
+    Raises:
+        TraceError: it is no dump of the flight recorder, or larger than any.
+    """
+    if len(data) > MAX_DUMP_BYTES:
+        raise TraceError(f"larger than {MAX_DUMP_BYTES >> 20} MiB, which no flight recorder writes")
+    content: object
+    if data[:1] == b"\x80":
+        content = _plain_pickle(data)
+    else:
+        try:
+            content = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise TraceError(f"neither JSON nor a pickle: {error}") from error
+    return collective_log(content, since)
+
+
+def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
+    """The log in a dump that was decoded already; arguments and errors as for :func:`read_flight_recorder`."""
+    if not isinstance(content, Mapping) or "version" not in content:
+        raise TraceError("no dump of torch's flight recorder: it has no 'version'")
+    _check_size(content)
+    try:
+        dump = msgspec.convert(content, _Dump)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise TraceError(f"no dump of torch's flight recorder: {error}") from error
+    newest = _newest_groups(dump.entries)
+    calls = [
+        _call(entry)
+        for entry in dump.entries
+        if entry.time_created_ns >= since * 1e9 and newest[entry.process_group[0]] == entry.pg_id
+    ]
+    return CollectiveLog(tuple(calls), _groups(dump))
+
+
+def _plain_pickle(data: bytes) -> object:
+    """The content of a pickle that only builds plain values.
+
+    Raises:
+        TraceError: it would import or call something, or it is damaged.
+    """
+    try:
+        for opcode, argument, _ in pickletools.genops(data):
+            if opcode.name not in _PLAIN_OPCODES:
+                raise TraceError(f"a pickle that holds more than plain values ({opcode.name}); it was not loaded")
+            # An index beyond the file makes the unpickler reserve memory for all before it.
+            if opcode.name.endswith("PUT") and isinstance(argument, int) and argument > len(data):
+                raise TraceError("a damaged pickle")
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except (pickle.UnpicklingError, ValueError, EOFError, RecursionError, MemoryError, TypeError, IndexError) as error:
+        raise TraceError(f"a damaged pickle: {error}") from error
+    except (AttributeError, KeyError, OverflowError, AssertionError) as error:
+        raise TraceError(f"a damaged pickle: {type(error).__name__}") from error
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Finds no class and no function, whatever a pickle asks for."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:  # noqa: ANN401 - as in the base class
+        raise pickle.UnpicklingError(f"refers to {module_name}.{global_name}")
+
+
+def _check_size(content: Mapping[Any, Any]) -> None:
+    """Refuse what unfolds to more values than a recorder keeps, before it is copied."""
+    entries = content.get("entries")
+    count = 0
+    for entry in entries if isinstance(entries, list) else ():
+        count += 1
+        for key in ("input_sizes", "output_sizes"):
+            shapes = entry.get(key) if isinstance(entry, dict) else None
+            for shape in shapes if isinstance(shapes, list) else ():
+                count += 1 + (len(shape) if isinstance(shape, list) else 0)
+                if count > _MAX_VALUES:
+                    raise TraceError("more shapes than a flight recorder keeps")
+        for key in ("frames", "input_dtypes", "output_dtypes"):
+            values = entry.get(key) if isinstance(entry, dict) else None
+            count += len(values) if isinstance(values, list) else 0
+        if count > _MAX_VALUES:
+            raise TraceError("more values than a flight recorder keeps")
+
+
+def _newest_groups(entries: list[_Entry]) -> dict[str, int]:
+    """Group name → its latest id: a process that joins a group again under the same name counts from 1 again."""
+    newest: dict[str, int] = {}
+    for entry in entries:
+        name = entry.process_group[0]
+        newest[name] = max(entry.pg_id, newest.get(name, entry.pg_id))
+    return newest
+
+
+def _call(entry: _Entry) -> CollectiveCall:
+    backend, separator, operation = entry.profiling_name.partition(":")
+    if not separator:
+        backend, operation = "", entry.profiling_name
+    return CollectiveCall(
+        group=entry.process_group[0],
+        sequence=entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id,
+        operation=operation[:_MAX_NAME],
+        is_p2p=entry.is_p2p or re.match(r"(send|recv)\b", operation) is not None,
+        is_done=_is_done(entry, backend),
+        created_ns=entry.time_created_ns,
+        input_sizes=tuple(map(tuple, entry.input_sizes)),
+        input_dtypes=tuple(map(_dtype, entry.input_dtypes)),
+        output_sizes=tuple(map(tuple, entry.output_sizes)),
+        output_dtypes=tuple(map(_dtype, entry.output_dtypes)),
+        backend=backend,
+        # The recorder has the innermost frame first.
+        frames=tuple(
+            StackFrame(file=f.filename, line=f.line, function=f.name) for f in entry.frames[:_MAX_FRAMES][::-1]
+        ),
+    )
+
+
+def _is_done(entry: _Entry, backend: str) -> bool:
+    """gloo leaves ``state`` at ``scheduled`` and sets ``retired`` alone; NCCL's watchdog retires what timed out too."""
+    return entry.state == "completed" or (entry.retired and backend != "nccl")
+
+
+def _dtype(name: str) -> str:
+    return _DTYPES.get(name, name.lower())
+
+
+def _groups(dump: _Dump) -> dict[str, ProcessGroup]:
+    """Every group that the dump lists or uses. Where gloo lists one under an empty name, it is the default group."""
+    listed = {key or group.name: ProcessGroup(group.desc, _ranks(group.ranks)) for key, group in dump.pg_config.items()}
+    groups: dict[str, ProcessGroup] = {}
+    for entry in dump.entries:
+        name, description = entry.process_group
+        known = listed.get(name) or (listed.get("") if description == _DEFAULT_DESCRIPTION else None)
+        groups[name] = ProcessGroup(description, known.ranks if known is not None else ())
+    return {**{name: group for name, group in listed.items() if name}, **groups}
+
+
+def _ranks(ranks: str | list[int]) -> tuple[int, ...]:
+    """``[0, 1]`` as text or as a list."""
+    return tuple(map(int, re.findall(r"\d{1,9}", ranks))) if isinstance(ranks, str) else tuple(ranks)

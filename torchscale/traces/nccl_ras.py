@@ -1,0 +1,87 @@
+"""Reads the JSON that NCCL's RAS service sends (NCCL 2.28.7 and later), and says what in it points to a hang.
+
+Format: NCCL user guide, "RAS", section "JSON Output".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+import msgspec
+
+from torchscale.errors import TraceError
+
+MAX_STATUS_BYTES = 16 << 20
+"""A rank takes about 500 bytes, so this holds some 30,000."""
+_MAX_NOTES = 8
+_MAX_RANKS = 8
+"""Ranks that one note names."""
+
+
+class _Status(msgspec.Struct):
+    unresponsive: bool = False
+    considered_dead: bool = False
+
+
+class _Rank(msgspec.Struct):
+    rank: int
+    host: str = ""
+    pid: int = 0
+    status: _Status = msgspec.field(default_factory=_Status)
+    collective_counts: dict[str, int] = {}
+
+
+class _Communicator(msgspec.Struct):
+    hash: str = ""
+    size: int = 0
+    ranks: list[_Rank] = []
+    missing_ranks: list[_Rank] = []
+
+
+class RasStatus(msgspec.Struct):
+    """What RAS says about every communicator of the job that answered."""
+
+    communicators: list[_Communicator]
+
+
+def read_ras(data: bytes) -> RasStatus:
+    """The status in ``data``: the reply of the service, its lines before the JSON included.
+
+    Raises:
+        TraceError: it holds no status in JSON, as of NCCL before 2.28.7.
+    """
+    start = re.search(rb"^\s*\{", data, re.MULTILINE)
+    if start is None or len(data) > MAX_STATUS_BYTES:
+        raise TraceError("no JSON in the reply of NCCL's RAS service; it needs NCCL 2.28.7 or later")
+    try:
+        return msgspec.json.decode(data[start.start() :], type=RasStatus)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise TraceError(f"the reply of NCCL's RAS service is damaged: {error}") from error
+
+
+def ras_notes(status: RasStatus, pids: Collection[int]) -> tuple[str, ...]:
+    """Which ranks are behind or do not respond, a line each.
+
+    Args:
+        status: Of the service, which may be another job's.
+        pids: Processes of our ranks on this machine: communicators without any of them are left out.
+    """
+    notes: list[str] = []
+    for communicator in status.communicators:
+        members = [*communicator.ranks, *communicator.missing_ranks]
+        if not any(rank.pid in pids for rank in members):
+            continue
+        name = f"NCCL RAS, communicator {communicator.hash} of {communicator.size} ranks"
+        for rank in communicator.missing_ranks[:_MAX_RANKS]:
+            state = "is considered dead" if rank.status.considered_dead else "does not respond"
+            notes.append(f"{name}: rank {rank.rank} (pid {rank.pid} on {rank.host}) {state}")
+        operations = sorted({name for rank in communicator.ranks for name in rank.collective_counts})
+        for operation in operations:
+            counts = {rank.rank: rank.collective_counts.get(operation, 0) for rank in communicator.ranks}
+            most = max(counts.values())
+            behind = [f"rank {rank} {count}" for rank, count in sorted(counts.items()) if count < most]
+            if behind:
+                more = f" and {len(behind) - _MAX_RANKS} more" if len(behind) > _MAX_RANKS else ""
+                notes.append(f"{name}: {operation} called {most} times, by {', '.join(behind[:_MAX_RANKS])}{more}")
+    return tuple(notes[:_MAX_NOTES])

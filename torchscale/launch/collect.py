@@ -133,7 +133,8 @@ def collect_launch(
         started_at=started_at,
         seconds=seconds,
         command=command,
-        failures=evidence.failures,
+        # A rank that fails in its teardown has measured: what it said stays in its file.
+        failures=() if state is State.OK else evidence.failures,
         exit_code=ending.exit_code,
         nodes=nodes,
         log_tail="" if state is State.OK else _log_tail(directory, log, cell.world_size),

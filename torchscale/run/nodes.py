@@ -29,7 +29,7 @@ from torchscale.schema.launch.nodes import Finish, NodeDescription
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
-from torchscale.schema.node.environment import redact
+from torchscale.util.redaction import redact
 
 
 def join_cluster(

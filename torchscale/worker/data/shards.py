@@ -35,6 +35,7 @@ from torchscale.schema.launch.rank import DataUse
 from torchscale.util.files import atomic_write_model
 from torchscale.worker.data.interface import generator_for
 from torchscale.worker.data.loader import LoadedData
+from torchscale.worker.hidden import reveal
 from torchscale.worker.measure.page_cache import drop_from_cache, resident_share
 from torchscale.worker.models.interface import BatchOfTensors, Workload
 from torchscale.worker.process_group import Ranks, local_world_size
@@ -124,7 +125,7 @@ def open_dataset(
         ValueError: a shard is missing or damaged and cannot be written.
     """
     layout = plan_layout(workload, cell, settings)
-    directory = Path(settings.data_dir) / layout.name
+    directory = Path(str(reveal(settings.data_dir))) / layout.name
     prepared = prepare(directory, layout, workload, ranks, verify=settings.verify, on_progress=on_progress)
     paths = [shard_path(directory, shard) for shard in range(layout.shards)]
     if settings.drop_cache and ranks.local_rank == 0:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
-import time
 from collections.abc import Sequence
+from time import perf_counter
 
 import psutil
 import torch
@@ -69,7 +69,7 @@ def _all_reduce_seconds(elements: Sequence[int], buffer: torch.Tensor, ranks: Ra
     """Seconds from a barrier until all all-reduces are done; several run at once, as in training."""
     ranks.barrier()
     _finish(ranks)
-    began = time.perf_counter()
+    began = perf_counter()
     works: list[dist.Work | None] = []
     used = 0
     for count in elements:
@@ -80,7 +80,7 @@ def _all_reduce_seconds(elements: Sequence[int], buffer: torch.Tensor, ranks: Ra
         used += count
     _wait(works)
     _finish(ranks)
-    return time.perf_counter() - began
+    return perf_counter() - began
 
 
 def _wait(works: Sequence[dist.Work | None]) -> None:

@@ -48,3 +48,9 @@ def test_a_series_without_predictions_has_no_chart() -> None:
 def test_exposure_is_said_either_way() -> None:
     assert exposure_sentence(report(64).outcomes[0]).startswith("From 32 GPUs on")
     assert "communication is hidden" in exposure_sentence(report(64, rates=(100.0, 100.0)).outcomes[0])
+
+
+def test_measured_gradient_sync_is_named_as_such() -> None:
+    points = [Measured(n, k, (n * 100.0,), exposed_share=share) for n, k, share in ((8, 1, 0.0), (16, 2, 0.04))]
+    outcome = predict_series(make_series("bert", points), [32])
+    assert exposure_sentence(outcome) == "From 16 GPUs on gradient sync is exposed."

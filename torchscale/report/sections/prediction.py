@@ -55,12 +55,16 @@ class PredictionReport:
     @property
     def refused(self) -> str | None:
         """Each reason that a count has no prediction, with its series where there are several; ``None`` without any."""
-        reasons = [
+        return "; ".join(self.refusals) or None
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """The same one by one."""
+        return tuple(
             f"{series_label(outcome)}: {reason}" if len(self.outcomes) > 1 else reason
             for outcome in self.outcomes
             for reason in outcome.refusals
-        ]
-        return "; ".join(reasons) or None
+        )
 
 
 def series_label(outcome: SeriesPrediction) -> str:
@@ -71,6 +75,10 @@ def series_label(outcome: SeriesPrediction) -> str:
 def exposure_sentence(outcome: SeriesPrediction) -> str:
     """From which count on communication costs time."""
     largest = outcome.series.points[-1].gpus
+    if outcome.series.points[-1].exposed_share is not None:
+        if outcome.exposed_from is None:
+            return f"Up to {plural(largest, 'GPU')} gradient sync is hidden behind the backward pass."
+        return f"From {plural(outcome.exposed_from, 'GPU')} on gradient sync is exposed."
     if outcome.exposed_from is None:
         return (
             f"Up to {plural(largest, 'GPU')} a sample costs no more GPU time than noise explains: communication is "

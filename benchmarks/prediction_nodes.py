@@ -5,9 +5,9 @@
     PYTHONPATH=. python benchmarks/prediction_nodes.py --rate 100mbit --models tiny-decoder,tiny-resnet,tiny-bert
 
 Each node has a rank and a link that is shaped to ``--rate``. Every model is measured on 1, 2, 3 and 4 nodes, three
-launches each; the law is fitted to the runs of up to two nodes and predicts those of three and four. Nodes share the
-cores of this machine: choose a rate at which the network takes most of the step, or computing slows down with more
-nodes than cores, which no law of a network describes.
+launches each, unless told otherwise; the law is fitted to the runs of up to ``--fitted`` and predicts the others. Nodes
+share the cores of this machine: choose a rate at which the network takes most of the step, or computing slows down with
+more nodes than cores, which no law of a network describes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from torchscale.results.reader import read_summary
 from torchscale.run.predict import run_series
 
 NODES = 4
-FITTED = 2
 PORT = 29518
 SWEEP_SECONDS = 1800
 
@@ -38,6 +37,8 @@ def main() -> None:
     parser.add_argument("--rate", default="100mbit")
     parser.add_argument("--models", default="tiny-decoder,tiny-resnet,tiny-bert")
     parser.add_argument("--batch-size", type=int, default=2)
+    parser.add_argument("--nodes", default="1,2,3,4", help="counts of nodes to measure")
+    parser.add_argument("--fitted", type=int, default=2, help="the largest count of nodes that the law is fitted to")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of measurement in each launch")
     arguments = parser.parse_args()
@@ -47,7 +48,7 @@ def main() -> None:
         for node in cluster.nodes:
             cluster.shape(node, arguments.rate)
         _measure(cluster, config, Path(directory))
-        _print(Path(directory) / "n0" / "results" / "nodes")
+        _print(Path(directory) / "n0" / "results" / "nodes", arguments.fitted)
 
 
 def _experiment(arguments: argparse.Namespace) -> dict[str, object]:
@@ -55,7 +56,7 @@ def _experiment(arguments: argparse.Namespace) -> dict[str, object]:
         "experiment_name": "nodes",
         "models": arguments.models.split(","),
         "batch_sizes": [arguments.batch_size],
-        "nodes": list(range(1, NODES + 1)),
+        "nodes": [int(count) for count in arguments.nodes.split(",")],
         "device": "cpu",
         "launch": {"devices_per_node": 1},
         "benchmark": {
@@ -88,11 +89,11 @@ def _measure(cluster: network.Cluster, config: Path, directory: Path) -> None:
             process.wait()
 
 
-def _print(folder: Path) -> None:
+def _print(folder: Path, fitted: int) -> None:
     print("| model | nodes | measured | predicted | error | 90 % interval | inside |\n|---|---|---|---|---|---|---|")
     for series in run_series(read_summary(folder)):
-        known = [point for point in series.points if point.nodes <= FITTED]
-        held = [point for point in series.points if point.nodes > FITTED]
+        known = [point for point in series.points if point.nodes <= fitted]
+        held = [point for point in series.points if point.nodes > fitted]
         outcome = predict_series(make_series(series.name, known, gpus_per_node=1), [point.gpus for point in held])
         for reason in outcome.refusals:
             print(f"| {series.name} | | | refused: {reason} | | | |")

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.launch.autopsy import failure_autopsy, hang_autopsy
@@ -26,6 +26,7 @@ from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.node.environment import RankIdentity
 from torchscale.schema.state import State
 
 _LOG_TAIL_CHARACTERS = 6000
@@ -39,7 +40,7 @@ _SECONDARY_SIGNALS = {signal.SIGTERM, signal.SIGABRT}
 count as the cause only if there is no other."""
 _UNCAUGHT_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=RankIdentity | RankFailure)
 
 
 class EndingKind(Enum):
@@ -127,7 +128,8 @@ def collect_launch(
         started_at=started_at,
         seconds=seconds,
         command=command,
-        failures=evidence.failures,
+        # A rank that fails in its teardown has measured: what it said stays in its file.
+        failures=() if state is State.OK else evidence.failures,
         exit_code=ending.exit_code,
         nodes=nodes,
         log_tail="" if state is State.OK else _log_tail(directory, log, cell.world_size),
@@ -253,14 +255,17 @@ def _log_tail(directory: Path, torchrun_log: str, world_size: int) -> str:
 
 
 def _read_all(directory: Path, pattern: str, model: type[M], world_size: int) -> list[M]:
-    """The ranks' files in rank order; a file that cannot be read is left out."""
+    """The ranks' files in rank order; a file that cannot be read, or is of another rank than its name says, is left
+    out."""
     contents = []
     for rank in range(world_size):
         path = directory / pattern.replace("*", str(rank))
         try:
-            contents.append(model.model_validate_json(path.read_bytes()))
+            content: M = model.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):
             continue
+        if content.rank == rank:
+            contents.append(content)
     return contents
 
 

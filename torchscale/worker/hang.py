@@ -12,10 +12,10 @@ import json
 import os
 import sys
 import threading
-from time import time as wall_clock
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from time import time as wall_clock
 from types import FrameType
 from typing import Any
 

@@ -27,9 +27,10 @@ def test_a_model_that_replaces_the_clock_changes_no_figure(monkeypatch: pytest.M
 
 
 def test_no_module_of_the_worker_looks_a_clock_up_when_it_is_called() -> None:
-    found = []
-    for path in Path(torchscale.worker.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "time" and node.attr in NAMES:
-                found.append(f"{path.name}:{node.lineno}")
+    found = [
+        f"{path.name}:{node.lineno}"
+        for path in Path(torchscale.worker.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "time" and node.attr in NAMES
+    ]
     assert found == []

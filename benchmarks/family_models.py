@@ -10,17 +10,8 @@ import itertools
 from collections.abc import Callable
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    GPT2Config,
-    GPT2LMHeadModel,
-    T5Config,
-    T5ForConditionalGeneration,
-    ViTConfig,
-    ViTForImageClassification,
-)
 
 Batch = dict[str, Tensor]
 
@@ -135,13 +126,13 @@ def recommender(rows: int = 20_000, width: int = 64) -> nn.Module:
 
 def gpt2(width: int = 128, length: int = 64) -> nn.Module:
     """A decoder of transformers."""
-    config = GPT2Config(vocab_size=2000, n_positions=length, n_embd=width, n_layer=2, n_head=4)
-    return Pretrained(GPT2LMHeadModel(config), _tokens(2000, length, labels="input_ids"))
+    config = transformers.GPT2Config(vocab_size=2000, n_positions=length, n_embd=width, n_layer=2, n_head=4)
+    return Pretrained(transformers.GPT2LMHeadModel(config), _tokens(2000, length, labels="input_ids"))
 
 
 def bert(width: int = 128, length: int = 64) -> nn.Module:
     """An encoder of transformers."""
-    config = BertConfig(
+    config = transformers.BertConfig(
         vocab_size=2000,
         hidden_size=width,
         num_hidden_layers=2,
@@ -149,19 +140,19 @@ def bert(width: int = 128, length: int = 64) -> nn.Module:
         intermediate_size=4 * width,
         max_position_embeddings=length,
     )
-    return Pretrained(BertForSequenceClassification(config), _tokens(2000, length, classes=2))
+    return Pretrained(transformers.BertForSequenceClassification(config), _tokens(2000, length, classes=2))
 
 
 def t5(width: int = 128, length: int = 32) -> nn.Module:
     """An encoder and a decoder of transformers."""
-    config = T5Config(vocab_size=2000, d_model=width, d_kv=32, d_ff=4 * width, num_layers=2, num_heads=4)
+    config = transformers.T5Config(vocab_size=2000, d_model=width, d_kv=32, d_ff=4 * width, num_layers=2, num_heads=4)
     config.decoder_start_token_id = 0
-    return Pretrained(T5ForConditionalGeneration(config), _tokens(2000, length, labels="input_ids"))
+    return Pretrained(transformers.T5ForConditionalGeneration(config), _tokens(2000, length, labels="input_ids"))
 
 
 def vit(width: int = 128, size: int = 32) -> nn.Module:
     """A vision transformer of transformers."""
-    config = ViTConfig(
+    config = transformers.ViTConfig(
         hidden_size=width,
         num_hidden_layers=2,
         num_attention_heads=4,
@@ -175,7 +166,7 @@ def vit(width: int = 128, size: int = 32) -> nn.Module:
         pixels = torch.randn(batch_size, 3, size, size, generator=generator)
         return {"pixel_values": pixels, "labels": torch.randint(10, (batch_size,), generator=generator)}
 
-    return Pretrained(ViTForImageClassification(config), draw)
+    return Pretrained(transformers.ViTForImageClassification(config), draw)
 
 
 def _tokens(

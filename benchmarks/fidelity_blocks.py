@@ -31,33 +31,41 @@ from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.trainer import Trainer
 
-BATCHES_PER_BLOCK = 1
-STEPS_PER_BATCH = 40
-"""The stop rule's choice for steps of up to 25 ms."""
+MAX_STEPS = 40
+"""Of a block: the stop rule's choice for a batch of steps of up to 25 ms."""
+MIN_STEPS = 4
+"""Of a block: between two blocks the first step is slower, since the other loop has used the caches."""
 
 
 class Pair:
-    """Both loops in one process. With a ``twin``, a bare loop takes the place of torchscale's: two equal loops."""
+    """Both loops in one process. With a ``twin``, a bare loop takes the place of torchscale's: two equal loops, or one
+    loop compared with itself."""
 
     def __init__(
         self, trainer: Trainer, bare: bare_loop.BareLoop, files: RankFiles, twin: bare_loop.BareLoop | None = None
     ) -> None:
         self._trainer, self._bare, self._files, self._twin = trainer, bare, files, twin
+        self._steps = MIN_STEPS
+
+    def choose_steps(self, block_seconds: float) -> None:
+        """Make blocks about as long as this, after a warm-up."""
+        self.measure(bare_first=False)
+        ours, theirs, _ = self.measure(bare_first=True)
+        step_seconds = max(ours, theirs) / self._steps  # equal on all ranks
+        self._steps = min(MAX_STEPS, max(MIN_STEPS, round(block_seconds / step_seconds)))
 
     def torchscale_block(self) -> float:
-        """Seconds as torchscale reports them: the sum of its batches; steps are written between batches."""
+        """Seconds as torchscale reports them, of one batch of steps; they are written after it."""
         if self._twin is not None:
-            return self._twin.run(BATCHES_PER_BLOCK * STEPS_PER_BATCH)
-        seconds = 0.0
-        for _ in range(BATCHES_PER_BLOCK):
-            timed = self._trainer.run_batch(STEPS_PER_BATCH)
-            self._files.steps(timed.samples)
-            seconds += timed.batch.seconds
-        return seconds
+            return self._twin.run(self._steps)
+        self._trainer.clear_marks()  # the bare loop runs the same module, whose hooks mark gradient sync
+        timed = self._trainer.run_batch(self._steps)
+        self._files.steps(timed.samples)
+        return timed.batch.seconds
 
     def bare_block(self) -> float:
         """Seconds of the same number of bare steps."""
-        return self._bare.run(BATCHES_PER_BLOCK * STEPS_PER_BATCH)
+        return self._bare.run(self._steps)
 
     def measure(self, *, bare_first: bool) -> tuple[float, float, float]:
         """Seconds of torchscale's block and of the bare block, and the share of the cores that other processes used."""
@@ -79,7 +87,7 @@ def main() -> None:
         keep_freed_memory()  # as ranks do
     bare_loop.pin(1)
     world_size = int(os.environ["WORLD_SIZE"])
-    cell = _cell(arguments, world_size)
+    cell = training_cell(arguments, world_size)
     task = LaunchTask(
         cell=cell,
         launch=0,
@@ -101,8 +109,10 @@ def main() -> None:
         if arguments.twins:
             other = Trainer(cell, ranks)
             twin = bare_loop.BareLoop(other.model, other.optimizer, batches, dtype=dtype)
+        elif arguments.same:
+            twin = bare
         pair = Pair(trainer, bare, RankFiles(Path(directory), ranks.rank), twin)
-        pair.measure(bare_first=False)  # warm-up
+        pair.choose_steps(arguments.block_seconds)
         ratios: list[float] = []
         rejected = 0
         while len(ratios) < arguments.pairs and rejected < 3 * arguments.pairs:
@@ -123,7 +133,8 @@ def _foreign_share(load: HostLoad) -> float:
     return (load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores)
 
 
-def _cell(arguments: argparse.Namespace, world_size: int) -> TrainingCell:
+def training_cell(arguments: argparse.Namespace, world_size: int) -> TrainingCell:
+    """The cell of these options: what torchscale runs."""
     options = arguments.options if ":" in arguments.model else dict(MODELS[arguments.model].options)
     if arguments.image_size:
         options["image_size"] = arguments.image_size
@@ -159,9 +170,11 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--block-seconds", type=float, default=1.0)
     parser.add_argument("--max-foreign", type=float, default=0.2)
     parser.add_argument("--malloc", default="keep", choices=("keep", "system"), help="setting of glibc's allocator")
     parser.add_argument("--twins", action="store_true", help="two bare loops with a model each")
+    parser.add_argument("--same", action="store_true", help="one bare loop, compared with itself")
     return parser.parse_args()
 
 

@@ -6,6 +6,7 @@
     python benchmarks/fidelity_family.py --launches 4                     # separate processes, about 30 minutes
     python benchmarks/fidelity_family.py --launches 8 --only mlp --heap   # and with glibc's default heap
     python benchmarks/fidelity_family.py --twins --only mlp               # two equal bare loops, by setting of the heap
+    python benchmarks/fidelity_family.py --same --only mlp                # one bare loop, compared with itself
 
 Blocks: as in ``fidelity.py``, both loops in each process, interval over processes. Launches: each round measures each
 way once, in an order that changes from round to round; a ratio is that of one round, the interval over rounds.
@@ -42,6 +43,8 @@ HERE = Path(__file__).resolve().parent
 OURS, BARE, OURS_SYSTEM, BARE_KEEPING = "torchscale", "bare", "torchscale, malloc: system", "bare, memory kept"
 MEASURED_SECONDS = 3.0
 WARMUP_SECONDS = 1.0
+BLOCK_SECONDS = 0.35
+"""Short, so that a slow spell of the machine hits both blocks of a pair; long against the write after each block."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +111,10 @@ def main() -> None:
     """Measure every case and print a line for each as soon as it is done."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--launches", type=int, metavar="ROUNDS", help="compare separate processes, this often")
-    parser.add_argument("--processes", type=int, default=4, help="of blocks")
-    parser.add_argument("--pairs", type=int, default=10, help="of blocks in a process")
+    parser.add_argument("--processes", type=int, default=5, help="of blocks")
+    parser.add_argument("--pairs", type=int, default=15, help="of blocks in a process")
     parser.add_argument("--twins", action="store_true", help="blocks of two bare loops: what noise alone gives")
+    parser.add_argument("--same", action="store_true", help="blocks of one bare loop: the error of the method")
     parser.add_argument("--only", default="", help="cases whose title contains this")
     parser.add_argument("--heap", action="store_true", help="also with the other setting of the heap on each side")
     arguments = parser.parse_args()
@@ -119,9 +123,10 @@ def main() -> None:
     for case in cases(arguments.only):
         if arguments.launches is None:
             for malloc in ("keep", "system") if arguments.twins else ("keep",):
-                more = ["--malloc", malloc, *(["--twins"] if arguments.twins else [])]
+                more = ["--malloc", malloc, *(["--twins"] if arguments.twins else ["--same"] if arguments.same else [])]
                 found = _blocks(case, arguments.processes, arguments.pairs, more)
-                what = f"two bare loops, malloc: {malloc}" if arguments.twins else "blocks"
+                what = "one bare loop" if arguments.same else "blocks"
+                what = f"two bare loops, malloc: {malloc}" if arguments.twins else what
                 print(f"{case.title} | {what} | {found}", flush=True)
             continue
         outcomes = measure(case, ways, arguments.launches)
@@ -167,7 +172,8 @@ def _blocks(case: Case, processes: int, pairs: int, more: list[str]) -> str:
         with tempfile.TemporaryDirectory() as name:
             out = Path(name) / "ratios.json"
             command = [*_torchrun(case), str(HERE / "fidelity_blocks.py"), str(out), *_workload(case)]
-            subprocess.run([*command, "--pairs", str(pairs), *more], check=True, env=_environment(), timeout=600)
+            command += ["--pairs", str(pairs), "--block-seconds", str(BLOCK_SECONDS), *more]
+            subprocess.run(command, check=True, env=_environment(), timeout=600)
             content = json.loads(out.read_text())
         means.append(statistics.geometric_mean(content["ratios"]))
         rejected += content["rejected"]

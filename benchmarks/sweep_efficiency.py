@@ -2,11 +2,15 @@
 
 ::
 
-    python benchmarks/sweep_efficiency.py --repeats 3
+    python benchmarks/sweep_efficiency.py --repeats 3             # twelve cells
+    python benchmarks/sweep_efficiency.py --cells 60 --no-bare    # sixty, without the bare torchruns
+    python benchmarks/sweep_efficiency.py --cells 1 --repeats 8   # one cell: what torchscale adds to a torchrun
+    python benchmarks/sweep_efficiency.py --cells 1 --steps 300
 
-Twelve cells: tiny-resnet at six batch sizes on one and two ranks, each with a fixed number of warm-up and timed steps.
-The share is the time in warm-up and measured steps ÷ the total wall time. Wall times are also given as a ratio to the
-bare torchruns, which are started one after the other and check nothing.
+Cells: tiny-resnet at several batch sizes on one and two ranks, each with a fixed number of warm-up and timed steps; one
+cell is batch 32 on one rank. The share is the time in warm-up and measured steps ÷ the total wall time. Wall times are
+also given as a ratio to the bare torchruns, which are started one after the other and check nothing. Throughput of
+group ÷ cell: of all cells, the interval over cells.
 """
 
 from __future__ import annotations
@@ -20,58 +24,101 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+from fidelity import describe
 
 HERE = Path(__file__).resolve().parent
 BATCHES = (4, 8, 12, 16, 24, 32)
-RANKS = (1, 2)
-Measured = tuple[float, float]
-"""Wall time of a sweep and the part of it spent in steps, in seconds."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Batch sizes and rank counts: every pair is a cell."""
+
+    batches: tuple[int, ...]
+    ranks: tuple[int, ...]
+    warmup: int
+    steps: int
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.batches) * len(self.ranks)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A sweep: wall time and the part of it spent in steps, in seconds; samples per second by cell."""
+
+    wall: float
+    steps: float
+    rates: dict[tuple[int, int], float]
 
 
 def main() -> None:
-    """Alternate the three methods and print one line for each."""
+    """Alternate the methods and print one line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--cells", type=int, default=12, help="1, or an even number")
+    parser.add_argument("--no-bare", action="store_true")
     arguments = parser.parse_args()
+    if arguments.cells == 1:
+        cells = Cells((32,), (1,), arguments.warmup, arguments.steps)
+    else:
+        count = arguments.cells // 2
+        batches = BATCHES if count <= len(BATCHES) else tuple(range(3, 3 + count))
+        cells = Cells(batches[:count], (1, 2), arguments.warmup, arguments.steps)
     ways: dict[str, Callable[[], Measured]] = {
-        "bare torchruns": lambda: _bare(arguments.warmup, arguments.steps),
-        "isolation: cell": lambda: _sweep("cell", arguments.warmup, arguments.steps),
-        "isolation: group": lambda: _sweep("group", arguments.warmup, arguments.steps),
+        "bare torchruns": lambda: _bare(cells),
+        "isolation: cell": lambda: _sweep("cell", cells),
+        "isolation: group": lambda: _sweep("group", cells),
     }
-    found: dict[str, list[Measured]] = {name: [] for name in ways}
-    for _ in range(arguments.repeats):
-        for name, way in ways.items():
-            found[name].append(way())
-    print(
-        f"{len(BATCHES) * len(RANKS)} cells of {arguments.warmup} + {arguments.steps} steps, {arguments.repeats} times"
-    )
-    bare = found["bare torchruns"]
-    for name, measured in found.items():
-        wall = statistics.fmean(seconds for seconds, _ in measured)
-        share = statistics.fmean(steps / seconds for seconds, steps in measured)
-        ratios = [seconds / other for (seconds, _), (other, _) in zip(measured, bare, strict=True)]
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        print(f"  {name:16}  {wall:5.1f} s, {share:5.1%} in steps; ÷ bare {statistics.fmean(ratios):.2f} ({spread})")
+    if arguments.no_bare:
+        del ways["bare torchruns"]
+    measured: dict[str, list[Measured]] = {name: [] for name in ways}
+    for number in range(arguments.repeats):
+        for name in list(ways)[:: -1 if number % 2 else 1]:
+            measured[name].append(ways[name]())
+    print(f"{cells.count} cells of {cells.warmup} + {cells.steps} steps, {arguments.repeats} times")
+    for name, sweeps in measured.items():
+        wall = statistics.fmean(sweep.wall for sweep in sweeps)
+        share = statistics.fmean(sweep.steps / sweep.wall for sweep in sweeps)
+        line = f"  {name:16}  {wall:5.1f} s, {share:5.1%} in steps"
+        if not arguments.no_bare:
+            pairs = zip(sweeps, measured["bare torchruns"], strict=True)
+            line += f"; ÷ bare {describe([mine.wall / bare.wall for mine, bare in pairs])}"
+        print(line)
+    print("  throughput, group ÷ cell:", describe(_throughput_ratios(measured)))
 
 
-def _sweep(isolation: str, warmup: int, steps: int) -> Measured:
+def _throughput_ratios(measured: dict[str, list[Measured]]) -> list[float]:
+    """Of every cell, the geometric mean over the repeats."""
+    group, cell = measured["isolation: group"], measured["isolation: cell"]
+    return [
+        statistics.geometric_mean(mine.rates[key] / other.rates[key] for mine, other in zip(group, cell, strict=True))
+        for key in cell[0].rates
+    ]
+
+
+def _sweep(isolation: str, cells: Cells) -> Measured:
     """``torchscale benchmark`` on all cells."""
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "config.json"
         content = {
             "models": "tiny-resnet",
-            "batch_sizes": BATCHES,
-            "gpu_counts": RANKS,
+            "batch_sizes": cells.batches,
+            "gpu_counts": cells.ranks,
             "device": "cpu",
             "launch": {"isolation": isolation, "threads_per_rank": 1},
             "benchmark": {
-                "warmup_steps": warmup,
+                "warmup_steps": cells.warmup,
                 "warmup_seconds": 0.0,
                 "steady_tolerance": 0.99,
-                "measure_steps": steps,
+                "measure_steps": cells.steps,
             },
         }
         config.write_text(json.dumps(content))
@@ -81,27 +128,35 @@ def _sweep(isolation: str, warmup: int, steps: int) -> Measured:
         subprocess.run(command, check=True, env=_environment(), stdout=subprocess.DEVNULL)
         wall = time.perf_counter() - started
         records = [json.loads(path.read_text()) for path in out.glob("cells/*/launch-0/record.json")]
-    assert len(records) == len(BATCHES) * len(RANKS)
-    first = [record["payload"]["ranks"][0] for record in records]
-    return wall, sum(rank["warmup"]["seconds"] + sum(b["seconds"] for b in rank["batches"]) for rank in first)
+    assert len(records) == cells.count
+    in_steps, rates = 0.0, {}
+    for record in records:
+        ranks = record["payload"]["ranks"]
+        in_steps += ranks[0]["warmup"]["seconds"] + sum(batch["seconds"] for batch in ranks[0]["batches"])
+        seconds = max(sum(batch["seconds"] for batch in rank["batches"]) for rank in ranks)
+        steps = sum(batch["steps"] for batch in ranks[0]["batches"])
+        samples = ranks[0]["samples_per_step"]
+        rates[samples, len(ranks)] = samples * len(ranks) * steps / seconds
+    return Measured(wall, in_steps, rates)
 
 
-def _bare(warmup: int, steps: int) -> Measured:
+def _bare(cells: Cells) -> Measured:
     """A torchrun of the bare loop for each cell."""
     started = time.perf_counter()
-    seconds = 0.0
+    in_steps, rates = 0.0, {}
     with tempfile.TemporaryDirectory() as directory:
-        for ranks in RANKS:
-            for batch in BATCHES:
+        for ranks in cells.ranks:
+            for batch in cells.batches:
                 out = Path(directory) / "bare.json"
                 local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
                 script = [str(HERE / "bare_loop.py"), str(out), "--batch-size", str(batch)]
-                script += ["--warmup", str(warmup), "--steps", str(steps)]
+                script += ["--warmup", str(cells.warmup), "--steps", str(cells.steps)]
                 command = [sys.executable, "-m", "torch.distributed.run", *local, *script]
                 subprocess.run(command, check=True, env=_environment(), stderr=subprocess.DEVNULL)
                 rate = json.loads(out.read_text())["samples_per_second"]
-                seconds += (warmup + steps) * batch * ranks / rate
-    return time.perf_counter() - started, seconds
+                in_steps += (cells.warmup + cells.steps) * batch * ranks / rate
+                rates[batch, ranks] = rate
+    return Measured(time.perf_counter() - started, in_steps, rates)
 
 
 def _environment() -> dict[str, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
+from typing import Annotated
 
 import pytest
 import typer
@@ -61,8 +63,35 @@ def test_no_line_of_any_help_is_broken_before_the_terminals_edge(path: tuple[str
     shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": str(width), "TERM": "dumb", "NO_COLOR": "1"})
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
+    checked = 0
     for line, following in itertools.pairwise(lines):
-        prose = line.startswith(" ") and following.startswith(" ") and line.strip() and following.strip()
-        if prose and not line.startswith("  ") and not following.startswith("  "):
-            first_word = following.split()[0]
-            assert len(line.rstrip()) + 1 + len(first_word) > width - 2, (line, following)
+        if line and following and not line.startswith(" ") and not following.startswith(" "):
+            checked += 1
+            assert len(line) <= width
+            assert len(line) + 1 + len(following.split()[0]) > width, (line, following)
+    assert checked or len(shown.output) < 4000, "a long help has at least one paragraph of two lines"
+
+
+def test_examples_follow_each_other_and_only_names_and_titles_are_coloured() -> None:
+    program = typer.Typer(rich_markup_mode=None)
+
+    @program.command()
+    def first(count: Annotated[int, typer.Option(min=1, help="How many.")] = 2) -> None:
+        """Do one [bold]thing[/bold].
+
+        [bold]Examples[/bold]
+
+        [cyan]first --count 1[/cyan]
+
+        [cyan]first --count 2[/cyan]
+        """
+
+    finish_commands(program)
+    environment = {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": ""}
+    shown = CliRunner().invoke(program, ["--help"], env=environment, color=True).output
+    plain = CliRunner().invoke(program, ["--help"], env={**environment, "NO_COLOR": "1"}, color=True).output
+    assert "\x1b" not in plain
+    assert re.sub(r"\x1b\[\d+m", "", shown) == plain
+    assert "\x1b[1mExamples:\x1b[0m\n  \x1b[36mfirst --count 1\x1b[0m\n  \x1b[36mfirst --count 2" in shown
+    assert "Do one thing.\n\nExamples:\n  first --count 1\n  first --count 2\n\nOptions:\n  --count N " in plain
+    assert "How many.  [default: 2; x>=1]" in plain

@@ -250,3 +250,25 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: list[str], code:
     assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "x").exists()
+
+
+def test_memory_that_every_step_returns_is_named_and_keeping_it_ends_that(program: Program) -> None:
+    found = {}
+    for setting in ("system", "keep"):
+        config = program.config(
+            models=["returning:build"],
+            gpu_counts=[1],
+            benchmark=MEASURED,
+            profiling={"enabled": False},
+            launch={"malloc": setting},
+        )
+        done = program.run("benchmark", config, "--json", "-o", f"results/{setting}")
+        assert done.returncode == 0, done.stderr
+        (cell,) = json.loads(done.stdout)["cells"]
+        found[setting] = {finding["kind"]: finding for finding in cell["diagnosis"]["findings"]}
+    returned = found["system"]["memory_returned"]
+    pages = 40 * 2**20 / os.sysconf("SC_PAGE_SIZE")
+    assert f"{pages / 1000:.0f}," in returned["summary"], "every page of the 40 MiB, in every step"
+    assert returned["cost_seconds"] > 0
+    assert "malloc" in returned["advice"] or "MALLOC" in returned["advice"]
+    assert "memory_returned" not in found["keep"]

@@ -60,7 +60,7 @@ def env() -> dict[str, str]:
     return {"PYTHONPATH": str(MODELS)}
 
 
-def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> None:
+def test_cells_run_one_after_the_other_in_copies_of_the_same_processes(tmp_path: Path) -> None:
     fixed: dict[str, Any] = {"benchmark": {**FAST, "measure_steps": 10}}
     wanted = tasks("tiny-resnet", "tiny-decoder", parallel={"strategy": ["ddp", "fsdp"]})
     wanted += tasks({"name": "tiny-llama", "sequence_length": 16}, training={"precision": "bf16"}, **fixed)
@@ -73,9 +73,8 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
     finally:
         group.close()
     assert [record.state for record in records] == [State.OK] * 8, [record.reason for record in records]
-    pids = [[rank.pid for rank in training_result(record).ranks] for record in records]
-    both = pids[1]
-    assert pids == [both[:1], both, both, both[:1], *[both] * 4], "the same processes, one of which waited at times"
+    pids = [rank.pid for record in records for rank in training_result(record).ranks]
+    assert len(set(pids)) == len(pids) == 14, "each launch has processes of its own"
     cpus = [[rank.cpus for rank in training_result(record).ranks] for record in records]
     assert all(sets == cpus[1][: len(sets)] for sets in cpus)
     assert [rank.world_size for record in records for rank in training_result(record).ranks[:1]] == [
@@ -89,15 +88,15 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
         equal = True if task.cell.strategy.name == "ddp" and task.cell.world_size > 1 else None
         assert {rank.parameters_equal for rank in training_result(record).ranks} == {equal}
         assert training_result(record).steps is not None
-    # What starting costs is paid once, and resident memory is the first one's alone.
+    # What starting costs is paid once, and resident memory is that of the launch alone.
     setups = [training_result(record).ranks[0].setup for record in records]
-    assert setups[0].import_seconds > 10 * setups[1].import_seconds
+    assert setups[0].import_seconds > 10 * setups[3].import_seconds
     peaks = [training_result(record).ranks[0].memory.peak_bytes for record in records]
-    assert [peak is not None for peak in peaks] == [True, *[False] * 7]
+    assert None not in peaks
     assert not find_token_processes(group._process.token)
     assert not group._channel.exists()
 
-    # Nothing of the cells before shows in the losses: not their random state, their precision, their determinism.
+    # Nothing of the cells before shows in the losses.
     group = Group(wanted[-1], tmp_path / "channel", env())
     try:
         alone = run(group, wanted[-1], tmp_path / "alone")
@@ -135,8 +134,27 @@ def test_what_ranks_print_goes_to_the_launch_that_it_is_of(tmp_path: Path) -> No
     }
 
 
+def test_a_model_that_starts_threads_when_imported_runs_in_the_process_itself(tmp_path: Path) -> None:
+    """A copy would lack the threads."""
+    (tmp_path / "threaded.py").write_text(
+        "import threading\nfrom faulty import build\nended = threading.Event()\n"
+        "threading.Thread(target=ended.wait, daemon=True).start()\n"
+    )
+    threaded, plain = tasks({"name": "threaded:build", "fault": "none"}, SOUND, world_size=1)
+    group = Group(plain, tmp_path / "channel", {"PYTHONPATH": f"{MODELS}{os.pathsep}{tmp_path}"})
+    try:
+        records = [run(group, task, tmp_path / str(number)) for number, task in enumerate((plain, threaded, plain))]
+    finally:
+        group.close()
+    assert [record.state for record in records] == [State.OK] * 3, [record.reason for record in records]
+    first, second, third = (training_result(record).ranks[0] for record in records)
+    assert first.pid != second.pid == third.pid
+    assert second.memory.peak_bytes is None is third.memory.peak_bytes
+    assert not find_token_processes(group._process.token)
+
+
 @pytest.mark.campaign
-@pytest.mark.parametrize("fault", ["raise", "kill", "leave", "nan"])
+@pytest.mark.parametrize("fault", ["raise", "kill", "leave", "segfault", "nan"])
 def test_a_failure_ends_the_group_and_tells_its_cause(tmp_path: Path, fault: str) -> None:
     options = {"fault": fault, "rank": 1, "step": 6}
     good, bad = tasks(SOUND, {"name": "faulty:build", **options})
@@ -146,7 +164,13 @@ def test_a_failure_ends_the_group_and_tells_its_cause(tmp_path: Path, fault: str
         record = run(group, bad, tmp_path / "bad")
     finally:
         group.close()
-    expected = {"raise": State.CRASHED, "kill": State.KILLED, "leave": State.INCOMPLETE, "nan": State.INVALID}
+    expected = {
+        "raise": State.CRASHED,
+        "kill": State.KILLED,
+        "leave": State.INCOMPLETE,
+        "segfault": State.CRASHED,
+        "nan": State.INVALID,
+    }
     assert record.state is expected[fault]
     assert record.grouped
     if fault == "raise":

@@ -63,6 +63,7 @@ def test_a_stopped_rank_is_named() -> None:
         evidence, notes = inspect_job(shell.pid)
     verdict = explain_hang(evidence, notes)
     assert (verdict.cause, verdict.ranks) == (HangCause.RANK_STOPPED, (1,))
+    assert f"kill -CONT {children[1].pid}" in " ".join(verdict.evidence)
 
 
 def test_a_rank_that_has_ended_is_named() -> None:

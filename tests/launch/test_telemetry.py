@@ -10,7 +10,7 @@ import pytest
 
 from torchscale.launch.process import wait_until
 from torchscale.launch.sampler import GpuReader
-from torchscale.launch.telemetry import READINGS, read_readings, sampling
+from torchscale.launch.telemetry import READINGS, Sampler, read_readings, sampling
 from torchscale.schema.launch.telemetry import GpuReading
 
 
@@ -138,3 +138,19 @@ def test_damaged_lines_are_left_out(tmp_path: Path, damage: str) -> None:
     good = '{"time": 1.0, "memory_used_bytes": 5, "gpus": []}'
     (tmp_path / READINGS).write_text(f"{good}\n{damage}\n{good}\n")
     assert len(read_readings(tmp_path)[0]) == 2
+
+
+def test_launches_that_share_a_sampler_get_the_readings_of_their_own_time(tmp_path: Path) -> None:
+    shared, first, second = (tmp_path / name for name in ("shared", "first", "second"))
+    for directory in (shared, first, second):
+        directory.mkdir()
+    sampler = Sampler(shared, None, ())  # without a process: the readings are written here
+    lines = [f'{{"time": {time}, "memory_used_bytes": {time}}}\n' for time in range(5)]
+    (shared / READINGS).write_text("".join(lines[:3]) + lines[3][:9])
+    sampler.copy_new(1.0, first)
+    (shared / READINGS).write_text("".join(lines) + '{"sampler_cpu_seconds": 0.5}\n')
+    sampler.copy_new(4.0, second)
+    sampler.copy_new(0.0, tmp_path / "absent")
+    sampler.close()
+    assert [reading.time for reading in read_readings(first)[0]] == [1.0, 2.0]
+    assert [reading.time for reading in read_readings(second)[0]] == [4.0], "the launch began after the fourth"

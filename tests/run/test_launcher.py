@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.factories import experiment, machine
 from torchscale.config.experiment import Experiment
 from torchscale.launch.control import StopRequest
 from torchscale.plan.expand import make_plan
-from torchscale.run.launcher import Launcher, Pending, in_order
+from torchscale.run.launcher import Launcher, Pending, in_order, shares_processes
 from torchscale.store.run_folder import RunFolder
 
 
@@ -29,9 +30,10 @@ def pending_of(launcher_config: Experiment) -> tuple[Pending, ...]:
     ],
 )
 def test_one_set_of_processes_runs_all_counts(launch: dict[str, Any], counts: list[int], processes: list[int]) -> None:
-    config = experiment(gpu_counts=counts, device="cpu", launch={"isolation": "group", **launch})
+    config = experiment(gpu_counts=counts, device="cpu", launch=launch)
     plan = make_plan(config, machine(cores=4))
-    pending = in_order(pending_of(config), config)
+    assert shares_processes(config, plan)
+    pending = in_order(pending_of(config), shared=True)
     assert [item.launch for item in pending] == [0] * len(counts) + [1] * len(counts)
     folder: Any = RunFolder  # nothing is run
     launcher = Launcher(config, plan, folder, StopRequest(), lambda _: None, pending=pending)
@@ -45,3 +47,15 @@ def test_without_a_list_of_what_comes_a_launch_gets_its_own_number() -> None:
     folder: Any = RunFolder
     launcher = Launcher(config, plan, folder, StopRequest(), lambda _: None)
     assert [launcher._processes(item) for item in pending_of(config)[:2]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("isolation", "device", "shared"),
+    [("auto", "cpu", True), ("auto", "cuda", False), ("cell", "cpu", False), ("group", "cuda", True)],
+)
+def test_launches_share_processes_by_default_on_cpus_alone(isolation: str, device: str, shared: bool) -> None:
+    config = experiment(gpu_counts=[2], device=device, launch={"isolation": isolation})
+    plan = replace(make_plan(experiment(gpu_counts=[2], device="cpu"), machine(cores=4)), device=device)
+    assert shares_processes(config, plan) is shared
+    planned = pending_of(config)
+    assert shared or in_order(planned, shared=shared) == planned

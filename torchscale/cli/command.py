@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from torchscale.cli.help import help_of
+from torchscale.cli.help import help_of, write_help
 from torchscale.cli.output import raise_verbosity
 from torchscale.errors import UsageError
 
@@ -45,12 +45,18 @@ class Command(TyperCommand):
         with _plain_errors():
             return super().parse_args(ctx, _canonical(args, self.get_params(ctx)))
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        write_help(self, ctx, formatter)
+
 
 class PlainGroup(TyperGroup):
     """A group of commands, and nothing more."""
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
         return _without_flag_types(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        write_help(self, ctx, formatter)
 
 
 class Group(PlainGroup):

@@ -1,15 +1,98 @@
-"""Help texts from docstrings: a paragraph's line breaks do not reach the terminal, which wraps to its own width."""
+"""Help texts from docstrings, and their layout.
+
+Plain text without boxes: typer's own layout imports half of rich, which would double the time of ``--help``.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from typing import Any
+
+MAX_WIDTH = 100
+"""Columns of a help text: longer lines are hard to read."""
+
+_MARKUP = re.compile(r"\[(/?)(bold|cyan)\]")
+_INTEGER = re.compile(r" (<int( range)?>|INTEGER( RANGE)?)$")
+"""What typer shows as the value of an option that takes a whole number, in its versions."""
+_STYLES = {"bold": "\x1b[1m", "cyan": "\x1b[36m"}
+_RESET = "\x1b[0m"
 
 
 def help_of(function: Callable[..., object] | None) -> str | None:
     """The docstring of a command, one line per paragraph; ``None`` without one."""
     docstring = inspect.getdoc(function) if function is not None else None
     return None if docstring is None else "\n\n".join(map(_joined, docstring.split("\n\n")))
+
+
+def write_help(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's types, which moved within typer
+    """Write the help of a command or group: usage, text, arguments, options, subcommands.
+
+    Colours are ANSI sequences; typer removes them where the output is no terminal.
+    """
+    formatter.width = max(40, min(MAX_WIDTH, shutil.get_terminal_size().columns))
+    command.format_usage(ctx, formatter)
+    _write_text(formatter, command.help or "")
+    records = [(parameter, parameter.get_help_record(ctx)) for parameter in command.get_params(ctx)]
+    arguments = [
+        (record[0].partition(" ")[0], record[1])  # without a type
+        for parameter, record in records
+        if record and parameter.param_type_name == "argument"
+    ]
+    options = [record for parameter, record in records if record and parameter.param_type_name != "argument"]
+    options = [(_INTEGER.sub(" N", names), text) for names, text in options]
+    _write_table(formatter, "Arguments", arguments)
+    _write_table(formatter, "Options", options)
+    subcommands = [command.get_command(ctx, name) for name in command.list_commands(ctx)] if _is_group(command) else []
+    shown = [child for child in subcommands if not child.hidden]
+    _write_table(formatter, "Commands", [(child.name, _summary(child.help)) for child in shown])
+
+
+def _write_text(formatter: Any, text: str) -> None:  # noqa: ANN401
+    """Paragraphs of a help text. Lines of code keep their form; examples follow each other without empty lines."""
+    in_examples = False
+    for paragraph in filter(None, text.split("\n\n")):
+        is_heading = paragraph.startswith("[bold]Example")
+        is_code = paragraph.startswith((" ", "[cyan]"))
+        if not (in_examples and is_code):
+            formatter.write_paragraph()
+        in_examples = is_heading or (in_examples and is_code)
+        if paragraph.startswith("[cyan]"):
+            formatter.write(f"  {_styled(paragraph)}\n")
+        elif is_code:
+            formatter.write(f"{paragraph}\n")
+        else:
+            text = _MARKUP.sub("", paragraph)  # where lines break, sequences would count as columns
+            formatter.write_text(_styled(f"[bold]{text}:[/bold]") if is_heading else text)
+
+
+def _write_table(formatter: Any, title: str, rows: Iterable[tuple[str, str]]) -> None:  # noqa: ANN401
+    """Two columns under a title: names, and what they mean."""
+    styled = [(_styled(f"[cyan]{name}[/cyan]"), _styled(text)) for name, text in rows]
+    if styled:
+        formatter.write_paragraph()
+        formatter.write(f"{_styled(f'[bold]{title}:[/bold]')}\n")
+        with formatter.indentation():
+            formatter.write_dl(styled)
+
+
+def _summary(text: str | None) -> str:
+    """The first paragraph."""
+    return (text or "").partition("\n\n")[0]
+
+
+def _is_group(command: Any) -> bool:  # noqa: ANN401
+    return hasattr(command, "list_commands")
+
+
+def _styled(text: str) -> str:
+    """Markup as ANSI sequences, or without it where the user wants no colours."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return _MARKUP.sub("", text)
+    return _MARKUP.sub(lambda match: _RESET if match[1] else _STYLES[match[2]], text)
 
 
 def _joined(paragraph: str) -> str:

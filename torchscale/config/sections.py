@@ -274,9 +274,10 @@ class LaunchSettings(ConfigSection):
         description="Let ranks share devices (over gloo): for correctness tests, not speed; every result is flagged.",
     )
     isolation: Isolation = Field(
-        "cell",
-        description="cell: a separate torchrun for each launch; group: one torchrun runs all cells in turn, those "
-        "of fewer ranks in a part of its processes, and a cell that fails is run again in a new torchrun.",
+        "auto",
+        description="cell: a separate torchrun for each launch; group: one torchrun runs all cells in turn (on CPUs in "
+        "copies of its processes), those of fewer ranks in a part of them, and a cell that fails is run again in a new "
+        "torchrun; auto: group on CPUs, else cell.",
     )
     threads_per_rank: PositiveInt | None = Field(
         None,

@@ -96,8 +96,9 @@ def failure_autopsy(directory: Path, world_size: int) -> Autopsy | None:
 
 
 def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
-    """Rank → process, of the workers below ``parent_pid``: the Python process that is nearest to it. A profiler may
-    stand in between, and a data loader's workers below a rank have its command line and its environment."""
+    """Rank → process, of the workers below ``parent_pid``: the Python process that is nearest to it, or its copy that
+    runs the launch. A profiler may stand in between, and a data loader's workers below a rank have its command line and
+    its environment."""
     try:
         below = psutil.Process(parent_pid).children(recursive=True)
     except psutil.Error:
@@ -108,7 +109,9 @@ def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
             command = process.cmdline()
             rank = process.environ().get("RANK", "")
             if "torchscale.worker" in command and "python" in Path(command[0]).name and rank.isdigit():
-                found.setdefault(int(rank), process)
+                known = found.get(int(rank))
+                if known is None or (process.ppid() == known.pid and _ignores_stack_requests(known.pid)):
+                    found[int(rank)] = process
     return found
 
 
@@ -121,6 +124,16 @@ def process_condition(process: psutil.Process | None) -> RankCondition:
     if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
         return RankCondition.STOPPED
     return RankCondition.GONE if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) else RankCondition.RUNNING
+
+
+def _ignores_stack_requests(pid: int) -> bool:
+    """Whether it waits for its copy, in which the launch runs: only the copy answers then."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == "SigIgn":
+                return bool(int(value, 16) >> (signal.SIGUSR1 - 1) & 1)
+    return False
 
 
 def _ask_for_stacks(torchrun_pid: int) -> None:
@@ -154,7 +167,7 @@ def read_facts(directory: Path) -> HangFacts:
 
 def _evidence(directory: Path, rank: int, state: RankProcess, stack: tuple[StackFrame, ...]) -> RankEvidence:
     """What a rank left; its stack from its own dump, else from py-spy, else from the log."""
-    log, problem, frames = None, "it did not answer" if state.condition is RankCondition.RUNNING else "", stack
+    log, problem, frames = None, "it left no dump" if state.condition is RankCondition.RUNNING else "", stack
     text = tail(directory / f"rank-{rank}.stderr.log", LOG_BYTES)
     try:
         dump = RankDump.model_validate_json(read_bounded(directory / dump_file(rank), MAX_DUMP_BYTES))

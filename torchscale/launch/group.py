@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
+import psutil
+
 from torchscale.errors import MachineError, OutputError
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.oom import OomKills
-from torchscale.launch.process import ManagedProcess, wait_until
-from torchscale.launch.telemetry import sampling
+from torchscale.launch.process import ManagedProcess, is_running, wait_until
+from torchscale.launch.telemetry import Sampler
 from torchscale.launch.torchrun import Watch, flatten_logs, torchrun_command, worker_environment
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
@@ -65,6 +67,7 @@ class Group:
         self._cpu_sets = task.cpu_sets if cpu_sets is None else cpu_sets
         processes = task.cell.world_size if processes is None else processes
         self._command = torchrun_command(processes, self._channel, "--group", str(self._channel))
+        self._sampler = Sampler(self._channel, task.telemetry_seconds, task.gpu_uuids)
         self._launches = 0
         self._last: Path | None = None
         self._copied: dict[Path, int] = {}
@@ -74,6 +77,7 @@ class Group:
                     self._command, env=worker_environment(task, extra_env), stdout=log, stderr=log
                 )
             except MachineError:
+                self._sampler.close()
                 shutil.rmtree(self._channel, ignore_errors=True)
                 raise
 
@@ -105,9 +109,10 @@ class Group:
         def is_done() -> bool:
             return all(path.exists() for path in records)
 
-        with sampling(directory, task.telemetry_seconds, task.gpu_uuids):
-            watch = Watch(directory, limits, stop, on_progress, world_size=task.cell.world_size)
-            kind, detail = watch.wait(self._process, is_done)
+        watch = Watch(directory, limits, stop, on_progress, world_size=task.cell.world_size)
+        kind, detail = watch.wait(self._process, is_done)
+        if task.telemetry_seconds is not None:
+            self._sampler.copy_new(task.started_at, directory)
         survivors: tuple[str, ...] = ()
         if not is_done():
             survivors = self._process.end(grace_seconds=0.0) if stop.at_once else self._process.end()
@@ -131,13 +136,23 @@ class Group:
     def close(self) -> None:
         """Ask the ranks to leave, and end them if they do not. Their output is kept with the last launch."""
         if self._channel.exists():
+            self._sampler.close()
             if self._process.poll() is None:
                 atomic_write_text(self._channel / "end", "")
-                wait_until(lambda: self._process.poll() is not None, timeout_seconds=_END_SECONDS)
-            self._process.end()
+                wait_until(self._is_over, timeout_seconds=_END_SECONDS)
+            # The ranks have gone: torchrun has nothing left to do, and would take half a second to notice.
+            self._process.end(grace_seconds=0.0)
             if self._last is not None and self._last.exists():
                 self._keep_logs(self._last)
             shutil.rmtree(self._channel, ignore_errors=True)
+
+    def _is_over(self) -> bool:
+        """Whether every rank has left, or torchrun itself."""
+        try:
+            children = psutil.Process(self._process.pid).children()
+        except psutil.Error:
+            return True
+        return self._process.poll() is not None or not any(map(is_running, children))
 
     def _copy_new_output(self, directory: Path) -> None:
         """What the ranks printed since the last launch, as the logs of this one: NCCL's choices are read from them."""

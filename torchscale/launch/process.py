@@ -228,10 +228,11 @@ def _signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> 
 
 def _wait_for_all(processes: Sequence[psutil.Process], timeout_seconds: float) -> None:
     """Wait until none runs. Not psutil's wait: it would collect a child's exit status, which belongs to the Popen."""
-    wait_until(lambda: not any(_is_running(process) for process in processes), timeout_seconds=timeout_seconds)
+    wait_until(lambda: not any(is_running(process) for process in processes), timeout_seconds=timeout_seconds)
 
 
-def _is_running(process: psutil.Process) -> bool:
+def is_running(process: psutil.Process) -> bool:
+    """Whether it has not ended; a zombie has."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

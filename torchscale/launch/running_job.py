@@ -60,6 +60,10 @@ def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
         share = (_cpu_seconds(found.process) - before[rank]) / _SAMPLE_SECONDS
         if condition is RankCondition.RUNNING:
             notes.append(f"rank {rank}: pid {found.process.pid}, {'busy' if share > _BUSY_SHARE else 'mostly idle'}")
+        if condition is RankCondition.STOPPED:
+            notes.append(
+                f"rank {rank}: pid {found.process.pid} is stopped; kill -CONT {found.process.pid} continues it"
+            )
         frames = py_spy_stack(found.process.pid) if condition is RankCondition.RUNNING else ()
         evidence.append(RankEvidence(rank, condition, frames, None, "", found.process.pid))
     evidence += [RankEvidence(rank, RankCondition.GONE) for rank in _gone(ranks)]

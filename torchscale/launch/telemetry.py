@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,30 +16,57 @@ from torchscale.schema.launch.telemetry import Reading
 from torchscale.util.interpreter import module_command
 
 READINGS = "telemetry.jsonl"
+_LOG = "telemetry.log"
 _CPU_SECONDS = '"sampler_cpu_seconds"'
 
 
 @contextmanager
 def sampling(directory: Path, interval_seconds: float | None, uuids: Sequence[str]) -> Iterator[None]:
-    """Read the machine into ``directory`` within this context. Reads nothing if ``interval_seconds`` is ``None``, or
-    if the sampler cannot be started: telemetry must not stop a launch."""
-    if interval_seconds is None:
-        yield
-        return
-    command = module_command("torchscale.launch.sampler", str(directory / READINGS), str(interval_seconds), *uuids)
-    try:
-        with (directory / "telemetry.log").open("wb") as log:
-            process = ManagedProcess(command, env=inherited_environment(), stdout=log, stderr=log)
-    except MachineError:
-        yield
-        return
+    """Read the machine into ``directory`` within this context; see :class:`Sampler`."""
+    sampler = Sampler(directory, interval_seconds, uuids)
     try:
         yield
     finally:
-        process.end()
-        log_file = directory / "telemetry.log"
-        if log_file.exists() and log_file.stat().st_size == 0:
-            log_file.unlink()
+        sampler.close()
+
+
+class Sampler:
+    """A process that reads the machine into a directory until it is closed. It reads nothing if ``interval_seconds`` is
+    ``None``, or if it cannot be started: telemetry must not stop a launch."""
+
+    def __init__(self, directory: Path, interval_seconds: float | None, uuids: Sequence[str]) -> None:
+        self._directory = directory
+        self._process: ManagedProcess | None = None
+        self._copied = 0
+        if interval_seconds is None:
+            return
+        command = module_command("torchscale.launch.sampler", str(directory / READINGS), str(interval_seconds), *uuids)
+        with contextlib.suppress(MachineError), (directory / _LOG).open("wb") as log:
+            self._process = ManagedProcess(command, env=inherited_environment(), stdout=log, stderr=log)
+
+    def copy_new(self, since: float, directory: Path) -> None:
+        """Write the readings since the last call, but none before ``since`` (seconds since the epoch), as those of
+        ``directory``: for a launch that shares the sampler with others. Its CPU time is not among them."""
+        try:
+            with (self._directory / READINGS).open("rb") as file:
+                file.seek(self._copied)
+                content = file.read()
+        except OSError:
+            return
+        whole = content[: content.rfind(b"\n") + 1]  # a line may be half written
+        self._copied += len(whole)
+        kept = [line for line in whole.splitlines(keepends=True) if _time_of(line) >= since]
+        if kept:
+            (directory / READINGS).write_bytes(b"".join(kept))
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is None:
+            return
+        self._process.end()
+        log = self._directory / _LOG
+        if log.exists() and log.stat().st_size == 0:
+            log.unlink()
 
 
 def read_readings(directory: Path) -> tuple[list[Reading], float | None]:
@@ -56,3 +85,10 @@ def read_readings(directory: Path) -> tuple[list[Reading], float | None]:
         except ValidationError:
             continue
     return readings, cpu_seconds
+
+
+def _time_of(line: bytes) -> float:
+    try:
+        return Reading.model_validate_json(line).time
+    except ValidationError:
+        return -math.inf

@@ -27,6 +27,9 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
 
+_FINISHING_POLL_SECONDS = 0.01
+"""The ranks have measured and write their records: a short interval slows nothing."""
+
 
 def run_launch(
     task: LaunchTask,
@@ -155,7 +158,7 @@ class Watch:
             if now - last_progress > patience:
                 inspect_hang(self.directory, process.pid, self.world_size)
                 return EndingKind.TIMEOUT, f"no progress for {patience:g} s while {phase}"
-            time.sleep(POLL_SECONDS)
+            time.sleep(_FINISHING_POLL_SECONDS if phase == "finishing" else POLL_SECONDS)
         return EndingKind.FINISHED, ""
 
 

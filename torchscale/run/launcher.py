@@ -33,9 +33,16 @@ class Pending:
         return self.cell.deterministic, tuple(cell_environment(self.cell).items())
 
 
-def in_order(pending: tuple[Pending, ...], experiment: Experiment) -> tuple[Pending, ...]:
-    """As planned; with ``launch.isolation: group``, launches that can share processes follow each other."""
-    if experiment.launch.isolation == "cell":
+def shares_processes(experiment: Experiment, plan: Plan) -> bool:
+    """Whether launches share a torchrun. By default on CPUs alone, where each runs in a copy of its processes: results
+    are equal to those of separate ones within noise (``docs/tested-on.md``)."""
+    isolation = experiment.launch.isolation
+    return isolation == "group" or (isolation == "auto" and plan.device == "cpu")
+
+
+def in_order(pending: tuple[Pending, ...], *, shared: bool) -> tuple[Pending, ...]:
+    """As planned; where launches share processes, those that can do so follow each other."""
+    if not shared:
         return pending
     return tuple(sorted(pending, key=lambda item: (item.launch, item.kind)))
 
@@ -63,7 +70,7 @@ class Launcher:
             stall_seconds=settings.stall_timeout_seconds,
             budget_seconds=experiment.benchmark.cell_seconds,
         )
-        self._shares = settings.isolation == "group"
+        self._shares = shares_processes(experiment, plan)
         self._counted: set[str] = set()
         self._pending = pending
         self._group: Group | None = None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+import threading
 from datetime import datetime, timezone
 
+from torchscale.analysis.stats.series import import_quantiles
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.choices import Rerun
@@ -14,7 +16,7 @@ from torchscale.launch.control import StopRequest
 from torchscale.plan.duration import runs_again
 from torchscale.plan.expand import Plan
 from torchscale.run.cell_profiler import CellProfiler
-from torchscale.run.launcher import Pending, in_order, open_launcher
+from torchscale.run.launcher import Pending, in_order, open_launcher, shares_processes
 from torchscale.run.observer import Listener
 from torchscale.run.summary_file import SummaryFile
 from torchscale.schema.cells.kinds import KINDS, AnyCell, training_workload
@@ -69,7 +71,9 @@ class Sweep:
         """
         summary_file = SummaryFile(self._folder)
         summary_file.write()
-        ordered = in_order(pending, self._experiment)
+        # While the first launch starts: afterwards the next one would wait for it.
+        threading.Thread(target=import_quantiles, daemon=True).start()
+        ordered = in_order(pending, shared=shares_processes(self._experiment, self._plan))
         with open_launcher(
             self._experiment, self._plan, self._folder, stop, listener.launch_progress, pending=ordered
         ) as launcher:

@@ -11,11 +11,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from torchscale.schema.launch.task import GroupItem, LaunchTask
-from torchscale.util.process_exit import exit_at_once
+from torchscale.util.process_exit import exit_at_once, flush_output
 from torchscale.worker.heap import keep_freed_memory
 
 _PR_SET_PDEATHSIG = 1
@@ -40,22 +41,58 @@ def main() -> None:
         keep_freed_memory()
     if first.task.cell.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it once
-    from torchscale.worker.rank import run_rank  # noqa: PLC0415 - imports torch, whose pools take the limits above
+    from torchscale.worker.rank import import_libraries, run_rank  # noqa: PLC0415 - torch's pools take the limits above
 
-    status, rank = 0, int(os.environ["RANK"])
+    status, rank, is_group = 0, int(os.environ["RANK"]), len(sys.argv) > 2
+    forks = is_group and first.task.device == "cpu" and sys.platform == "linux"
     for number, item in enumerate(itertools.chain([first], launches)):
+        started = time.perf_counter() if number else started
         world_size = item.task.cell.world_size
-        if rank >= world_size:
-            continue  # others run it
         os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(world_size)
-        name = f"launch-{number}" if len(sys.argv) > 2 else ""
-        status = run_rank(item.task, Path(item.directory), started, name)
+        name = f"launch-{number}" if is_group else ""
+        if forks:
+            forks = import_libraries(item.task.cell)  # also where others run it: the next launch may need this rank
+        if rank >= world_size:
+            continue
+        if forks:
+            run_in_copy(partial(run_rank, item.task, Path(item.directory), started, name, is_last=True))
+            if not (Path(item.directory) / f"rank-{rank}.json").exists():
+                break  # the model has left with 0, which torchrun must see
+        else:
+            status = run_rank(item.task, Path(item.directory), started, name, is_last=not is_group)
         if status:
             break
-        started = time.perf_counter()
     # With a process group behind it, the interpreter's teardown can abort after the work is done (seen with DDP on
     # gloo in one of four launches): the record is written, so leave at once.
     exit_at_once(status)
+
+
+def run_in_copy(run: Callable[[], int]) -> None:
+    """Run a launch in a copy of this process (a fork), which has imported torch and the model's libraries and nothing
+    else: it starts in milliseconds, and its heap, its pools and its garbage are those of a process of its own.
+
+    Not with CUDA, which a copied process cannot use once it has been initialized. Returns if the copy exits with 0;
+    else this process ends as the copy did, so that torchrun sees the same exit code or signal.
+    """
+    parent = os.getpid()
+    flush_output()  # or the copy would write it once more
+    faulthandler.unregister(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the copy alone tells where the rank is
+    copy = os.fork()
+    if copy == 0:
+        _die_with(parent)
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        exit_at_once(run())
+    _, ending = os.waitpid(copy, 0)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    code = os.waitstatus_to_exitcode(ending)
+    if code < 0:
+        faulthandler.disable()  # the copy has printed its stacks
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(parent, -code)
+        code = 128 - code  # a signal that ends no process
+    if code:
+        exit_at_once(code)
 
 
 def _launches(arguments: list[str]) -> Iterator[GroupItem]:
@@ -79,6 +116,14 @@ def _launches(arguments: list[str]) -> Iterator[GroupItem]:
         item = GroupItem.model_validate_json(path.read_bytes())
         record_of_last = Path(item.directory) / "rank-0.json"
         yield item
+
+
+def _die_with(parent: int) -> None:
+    """Ask the kernel to end this process when ``parent`` dies, and end now if it is dead already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 def _die_with_parent() -> None:

@@ -69,11 +69,11 @@ def local_rank() -> int:
 
 
 @contextmanager
-def joined_ranks(task: LaunchTask, name: str = "") -> Iterator[Ranks]:
+def joined_ranks(task: LaunchTask, name: str = "", *, is_last: bool = False) -> Iterator[Ranks]:
     """Join the process group of this launch (gloo for CPU tensors, the device's own backend for its tensors) and leave
-    it at the end.
+    it at the end; gloo is not left where the process ends after this (``is_last``), which closes its sockets.
 
-    Several launches in one process need different values of ``name``: each group then has its own prefix in torchrun's
+    Several launches of one torchrun need different values of ``name``: each group then has its own prefix in torchrun's
     store and does not read keys of an earlier one.
     """
     rank, local, world_size = int(os.environ["RANK"]), local_rank(), int(os.environ["WORLD_SIZE"])
@@ -90,7 +90,8 @@ def joined_ranks(task: LaunchTask, name: str = "") -> Iterator[Ranks]:
     )
     yield Ranks(rank, local, world_size, device, device_backend or "gloo")
     # Not on an error: the others may hang in a collective, and the process is about to end anyway.
-    dist.destroy_process_group()
+    if device_backend is not None or not is_last:
+        dist.destroy_process_group()
 
 
 def _needs_group_of_one(cell: AnyCell) -> bool:

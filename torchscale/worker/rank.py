@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -12,29 +13,58 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from torchscale.catalog.models import find_model
+from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.process_exit import flush_output
 from torchscale.worker.failure import describe_failure
 from torchscale.worker.hang import answering_requests, write_dump
 from torchscale.worker.kinds import worker_kind
+from torchscale.worker.models import import_model
 from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.train import Started
 
 
-def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "") -> int:
+def import_libraries(cell: AnyCell) -> bool:
+    """Import what a launch of ``cell`` needs. What cannot be imported fails in the launch, which has a record.
+
+    Returns:
+        Whether a copy of this process (a fork) can run the launch: not where a user's model has started threads when
+        it was imported, which the copy lacks.
+    """
+    training = training_workload(cell)
+    with contextlib.suppress(Exception):
+        worker_kind(cell.kind)
+        if training is not None:
+            before = _count_threads()
+            import_model(training)
+            return find_model(training.model) is not None or _count_threads() == before
+    return True
+
+
+def _count_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "", *, is_last: bool = False) -> int:
     """Run the task and write the record, or the failure. Returns the exit status.
 
-    ``started`` is ``time.perf_counter()`` at the start of the process or of this launch; ``name`` differs between the
-    launches of one process.
+    Args:
+        task: What to run.
+        directory: Where the record goes.
+        started: ``time.perf_counter()`` at the start of the process or of this launch.
+        name: Differs between launches that share torchrun's store.
+        is_last: Whether the process ends after it, which then frees nothing that its end frees.
     """
     rank = int(os.environ["RANK"])
     files = RankFiles(directory, rank)
     with answering_requests(directory, rank, task.started_at):
         try:
-            _run(task, files, started, name)
-            _free_resources()
+            _run(task, files, started, name, is_last=is_last)
+            if not is_last:
+                _free_resources()
         except BaseException as error:  # noqa: BLE001 - whatever a model or torch raises must reach the launcher as a file
             files.failure(describe_failure(error, rank))
             if dist.is_available() and dist.is_initialized():
@@ -44,20 +74,21 @@ def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "") 
     return 0
 
 
-def _run(task: LaunchTask, files: RankFiles, started: float, name: str) -> None:
+def _run(task: LaunchTask, files: RankFiles, started: float, name: str, *, is_last: bool) -> None:
     kind = worker_kind(task.cell.kind)  # before the clock is read: it is imported here, if no launch before did
     imported = time.perf_counter()
     files.progress(Progress(phase="starting"))
     torch.set_num_threads(task.threads_per_rank)
     # Resident memory includes that of earlier launches in this process; the CUDA allocator's peak is reset.
-    memory_is_ours = task.device == "cuda" or name in ("", "launch-0")
-    with joined_ranks(task, name) as ranks:
+    memory_is_ours = task.device == "cuda" or is_last or name == "launch-0"
+    with joined_ranks(task, name, is_last=is_last) as ranks:
         times = Started(imported - started, time.perf_counter() - imported, memory_is_ours)
         record = kind.measure(task, task.cell, ranks, files, times)
         if record is not None:
             flush_output()  # the launcher reads NCCL's log as soon as every record is there
             files.record(record)
-        gc.collect()  # DDP's reducer must go before its process group
+        if not (is_last and ranks.backend in (None, "gloo")):
+            gc.collect()  # DDP's reducer must go before its process group
 
 
 def _free_resources() -> None:

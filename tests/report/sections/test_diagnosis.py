@@ -44,4 +44,4 @@ def test_findings_profiles_and_verdict_name_the_rank() -> None:
 def test_a_clean_run_says_that_nothing_was_found() -> None:
     text = render_markdown(build_document(summarize(diagnosed_run(0.0, 0.001))))
     assert "**nothing found** no rule found a bottleneck" in text
-    assert "No bottleneck found in 1 of 1 cell." in text
+    assert "No bottleneck found in 2 of 2 cells." in text

@@ -234,24 +234,20 @@ def _mismatch(job: _Job, stall: Stall) -> Autopsy:
     odd, clear = odd_ranks(stall)
     named = len(odd) < len(stall.signatures)
     calls = {rank: stall.call(rank) for rank in sorted(stall.signatures)}
-    operations = {call.operation for call in calls.values()}
     cause = HangCause.ORDER if swapped(stall) else _cause_of(list(stall.signatures.values()))
     sides: dict[str, list[int]] = {}
     for rank, call in calls.items():
         sides.setdefault(_arguments(call), []).append(rank)
     ordered = sorted(sides.items(), key=lambda side: (not (named and set(side[1]) <= set(odd)), side[1]))
     said = ", ".join(f"{ranks_label(ranks)} called {text}" for text, ranks in ordered)
-    common = next(iter(operations)) if len(operations) == 1 else "collective"
-    summary = f"{common} #{stall.number}{_of_group(stall)}: {said}"
+    collective = _collective(job, stall, odd if named else ())
+    summary = f"{collective.operation} #{stall.number}{_of_group(stall)}: {said}"
+    if named and not clear:
+        summary += f"; {ranks_label(odd)} differ{'s' * (len(odd) == 1)} from earlier rounds"
     if cause is HangCause.ORDER:
         summary += "; they call the same collectives in different orders"
-    evidence = []
-    if named and not clear:
-        evidence.append(f"earlier rounds called at this point what {ranks_label(odd)} did not")
-    if not named:
-        evidence.append("nothing says which of them is wrong")
+    evidence = [] if named else ["nothing says which of them is wrong"]
     confidence = (Confidence.HIGH if clear else Confidence.MEDIUM) if named else Confidence.LOW
-    collective = _collective(job, stall, odd if named else ())
     return _verdict(job, cause, odd, confidence, summary, collective=collective, evidence=evidence)
 
 
@@ -267,12 +263,8 @@ def _ended_or_stopped(job: _Job) -> Autopsy | None:
             verb = text if len(ranks) == 1 else text.replace("has", "have").replace("is ", "are ")
             collective = None if stall is None else _collective(job, stall, ranks)
             where = "" if collective is None else f"{collective_label(collective)}: "
-            pids = ", ".join(str(job.ranks[rank].pid) for rank in ranks if job.ranks[rank].pid is not None)
-            hint = (
-                [f"to continue: kill -CONT {pids.replace(',', '')}"] if pids and cause is HangCause.RANK_STOPPED else []
-            )
             summary = f"{where}{ranks_label(ranks)} {verb}"
-            return _verdict(job, cause, ranks, Confidence.HIGH, summary, collective=collective, evidence=hint)
+            return _verdict(job, cause, ranks, Confidence.HIGH, summary, collective=collective)
     return None
 
 
@@ -348,7 +340,7 @@ def _absence(job: _Job, ranks: Sequence[int], has_log: bool) -> tuple[HangCause,
     places = {place(stack) for stack in frames} - {""}
     where = f" in {' and '.join(sorted(places))}" if 0 < len(places) < 3 else ""
     label = ranks_label(ranks)
-    never = f"{label} never called it" if has_log else f"{label} did not answer"
+    never = f"{label} never called it" if has_log else f"{label} left no dump"
     if all(map(is_loading, frames)):
         return HangCause.LOADER, f"{never}; {they} {are} loading data{where}"
     if all(map(is_ending, frames)):

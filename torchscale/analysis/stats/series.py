@@ -19,6 +19,11 @@ _DECIMALS = 8
 """Of kept seconds: 10 ns, below the resolution of the clocks that steps are read from."""
 
 
+def import_quantiles() -> None:
+    """Import what intervals need, which takes some tenths of a second: for a program that waits anyway."""
+    student_t_quantile(0.975, 1)
+
+
 @lru_cache(maxsize=1024)
 def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     """The t that ``probability`` of Student's distribution lies below."""

@@ -145,18 +145,17 @@ class TrainingSummary:
 
 
 def diagnose_cell(
-    cell: TrainingCell, launches: Sequence[Signals | None], pooled: Signals | None, ranks: Sequence[RankRecord]
+    launches: Sequence[Signals | None], pooled: Signals | None, ranks: Sequence[RankRecord]
 ) -> Diagnosis | None:
     """What more than half of the launches say, with figures of all of them together.
 
     Args:
-        cell: Whose launches they are.
         launches: Signals of each.
         pooled: Of all of them, by :func:`~torchscale.analysis.training.pooling.pool_signals`.
         ranks: Of the first launch: their devices are named beside them.
     """
     judged = [diagnose(signals) for signals in launches if signals is not None]
-    if not judged or pooled is None or cell.world_size == 1:
+    if not judged or pooled is None:
         return None
     together = diagnose(pooled) if len(judged) > 1 else judged[0]
     findings = tuple(

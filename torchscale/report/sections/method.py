@@ -48,7 +48,7 @@ def method_section(summary: RunSummary) -> Section:
 def _isolation_note(summary: RunSummary) -> str:
     if any(cell.facts.grouped for cell in summary.in_plan_order):
         return (
-            "Cells ran one after another in the same processes (launch.isolation: group); on CPUs, memory is then "
-            "measured only for the first of them."
+            "Cells ran one after another in one torchrun (launch.isolation: group): on CPUs each in a copy of its "
+            "processes, on GPUs in the processes themselves."
         )
     return "Every cell ran in a separate torchrun."

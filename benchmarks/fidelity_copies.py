@@ -86,8 +86,8 @@ def compare(case: Case, rounds: int, totals: Totals) -> None:
         way: statistics.stdev(outcome.rates) / statistics.fmean(outcome.rates) for way, outcome in outcomes.items()
     }
     print(f"{case.name} | spread of a process | " + ", ".join(f"{way}: {noise[way]:.1%}" for way in WAYS), flush=True)
-    faults = {way: statistics.median(outcome.faults) for way, outcome in outcomes.items()}
-    counts = ", ".join(f"{way}: {faults[way]:,.0f}" for way in WAYS)
+    typical = {way: statistics.median(outcome.faults) for way, outcome in outcomes.items()}
+    counts = ", ".join(f"{way}: {typical[way]:,.0f}" for way in WAYS)
     print(f"{case.name} | minor page faults a step | {counts}", flush=True)
 
 

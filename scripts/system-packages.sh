@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs missing Debian packages that pip cannot install, if apt-get can be used:
 #   report   the text layout library that the PDF report needs
-#   tests    the same, Chromium for tests of the HTML report, and a compiler for tests that compile models
+#   tests    the same, Chromium for tests of the HTML report, a compiler for tests that compile models, and iproute2
+#            for tests over several nodes
 set -eu
 
 need=""
@@ -11,6 +12,7 @@ has_library libharfbuzz-subset || need="$need libharfbuzz-subset0"
 if ! fc-list 2>/dev/null | grep -q .; then need="$need fonts-dejavu-core fontconfig"; fi
 if [ "${1:-report}" = tests ]; then
     [ -x /usr/bin/chromium ] || need="$need chromium"
+    PATH="$PATH:/usr/sbin:/sbin" command -v tc >/dev/null 2>&1 || need="$need iproute2"
     command -v g++ >/dev/null 2>&1 || need="$need g++"
 fi
 [ -n "$need" ] || exit 0

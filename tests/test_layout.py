@@ -76,8 +76,10 @@ TESTED_BY: dict[str, str] = {
     "run/max_batch.py": "integration/test_ceilings.py",
     "run/profile.py": "integration/test_diagnosis.py",
     # What only real processes show, tested by launching them.
+    "launch/nodes/launch.py": "integration/test_nodes.py",
     "launch/profile.py": "launch/test_nsys.py",
     "launch/sampler.py": "launch/test_telemetry.py",
+    "run/nodes.py": "integration/test_nodes.py",
     "worker/__main__.py": "launch/test_group.py",
     "worker/collectives.py": "worker/test_collective_operations.py",
     "worker/models/decoder.py": "worker/models/test_models.py",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.factories import experiment, machine, trained
 from torchscale.errors import MachineError
-from torchscale.plan.expand import make_plan
+from torchscale.plan.expand import Plan, make_plan
 
 
 def reasons(**content: object) -> list[str | None]:
@@ -173,3 +174,65 @@ def test_any_plan_keeps_its_promises(cores: int, counts: list[int], batches: lis
         assert set(used) <= set(node.cores)
         if scaling == "strong":
             assert cell.global_batch_size == cell.batch_size
+
+
+def over_nodes(of_sweep: int, gpus: int = 4, per_node: int | None = None, **content: Any) -> Plan:
+    """The plan of a sweep over nodes with so many GPUs each."""
+    launch = {"nodes": of_sweep, **({} if per_node is None else {"devices_per_node": per_node})}
+    return make_plan(experiment(launch=launch, **content), machine(gpus=gpus, cores=16))
+
+
+def test_a_count_takes_the_fewest_nodes() -> None:
+    plan = over_nodes(3, gpu_counts=[1, 2, 4, 8, 12])
+    assert [plan.nodes_of(cell.world_size) for cell in plan.to_run] == [1, 1, 1, 2, 3]
+    assert [plan.local_size(cell.world_size) for cell in plan.to_run] == [1, 2, 4, 4, 4]
+    assert plan.device_indices_of(12) == (0, 1, 2, 3)
+    assert plan.uuids_of(12) == ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
+    assert not plan.is_oversubscribed(12)
+
+
+def test_a_cell_is_the_same_on_any_number_of_nodes() -> None:
+    assert over_nodes(2, gpu_counts=[8]).hash == over_nodes(1, gpus=8, gpu_counts=[8]).hash
+
+
+def test_auto_counts_go_over_the_nodes() -> None:
+    assert [cell.world_size for cell in over_nodes(3, gpu_counts="auto").to_run] == [1, 2, 4, 8, 12]
+
+
+def test_nodes_are_an_axis() -> None:
+    plan = over_nodes(2, gpu_counts="auto", nodes=[1, 2, 4])
+    assert [entry.cell.world_size for entry in plan.cells] == [4, 8, 16]
+    assert [entry.skip_reason for entry in plan.cells] == [
+        None,
+        None,
+        "needs 4 nodes of 4 devices; the sweep has 2",
+    ]
+
+
+def test_fewer_devices_a_node_can_be_asked_for() -> None:
+    plan = over_nodes(2, per_node=2, gpu_counts=[2, 4])
+    assert plan.device_indices_of(4) == (0, 1)
+    assert plan.nodes_of(4) == 2
+
+
+def test_cores_are_shared_by_the_ranks_of_a_node() -> None:
+    plan = make_plan(experiment(launch={"nodes": 2, "devices_per_node": 2}, gpu_counts=[1, 2, 4]), machine(cores=8))
+    assert plan.threads_per_rank == 4
+    assert plan.cpu_sets(4) == ((0, 1, 2, 3), (4, 5, 6, 7))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"of_sweep": 3, "gpu_counts": [6]}, "gpu_counts: 6 is no whole number of nodes of 4 devices"),
+        ({"of_sweep": 2, "per_node": 8, "gpu_counts": [8]}, "devices_per_node: 8 exceeds the 4 that this node has"),
+    ],
+)
+def test_what_no_node_can_run_is_an_error(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(MachineError, match=message):
+        over_nodes(**content)
+
+
+def test_a_count_beyond_all_nodes_is_skipped() -> None:
+    (entry,) = over_nodes(2, gpu_counts=[16]).cells
+    assert entry.skip_reason == "needs 4 nodes of 4 devices; the sweep has 2"

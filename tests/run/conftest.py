@@ -83,6 +83,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> FakeLaunches:
     """Launches of a machine with two cores and no GPU."""
     fake = FakeLaunches()
     monkeypatch.setattr("torchscale.run.launcher.run_launch", fake)
+    monkeypatch.setattr("torchscale.run.launcher.shares_processes", lambda experiment, plan: False)
     monkeypatch.setattr("torchscale.run.context.detect_machine", machine)
     return fake
 

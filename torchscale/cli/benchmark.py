@@ -13,10 +13,14 @@ from torchscale.cli.options import (
     ConfigArgument,
     CountOption,
     DeviceOption,
+    MasterOption,
     ModelOption,
+    NodeRankOption,
+    NodesOption,
     OptimizerOption,
     PrecisionOption,
     StrategyOption,
+    TokenFileOption,
     config_values,
     known_options,
     workload_values,
@@ -60,6 +64,10 @@ def benchmark(
         Rerun | None,
         typer.Option("--rerun", help="Measure again what failed, or all; earlier launches move to quarantine/."),
     ] = None,
+    nnodes: NodesOption = None,
+    node_rank: NodeRankOption = None,
+    master: MasterOption = None,
+    token_file: TokenFileOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan or the results as JSON.")] = False,
 ) -> None:
     """Measure how training scales: models × batch sizes × GPU counts, each cell a torchrun.
@@ -67,6 +75,9 @@ def benchmark(
     With a config file, options and [bold]--key.sub=value[/bold] change single keys of it. With [bold]--model[/bold]
     and without a file, the options are the whole config. The same command resumes an interrupted sweep: completed
     launches are kept.
+
+    Over several nodes, start the same command on each with its [bold]--node-rank[/bold]; all share a secret
+    (TORCHSCALE_TOKEN or --token-file). Node 0 keeps the results. See `torchscale docs nodes`.
 
     Exit codes: 0 all cells ok or skipped; 1 some failed; 2 wrong input; 3 this machine can run none; 130 interrupted.
 
@@ -81,9 +92,12 @@ def benchmark(
     [cyan]torchscale benchmark h100.yaml --dry-run --hardware 8xh100[/cyan]
 
     [cyan]torchscale benchmark my_matrix.yaml --rerun failed[/cyan]
+
+    [cyan]torchscale benchmark my_matrix.yaml --nnodes 2 --node-rank 0 --master 10.0.0.1:29500[/cyan]
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import benchmark as run  # noqa: PLC0415
+    from torchscale.run.nodes import follow, join_cluster  # noqa: PLC0415
 
     if hardware is not None and not dry_run:
         raise UsageError(
@@ -102,7 +116,8 @@ def benchmark(
             optimizer=optimizers,
             strategy=strategies,
             device=device,
-        ),
+        )
+        | {"--nnodes": ("launch.nodes", nnodes)},
     )
     arguments = [*([config] if config is not None else []), *context.args]
     named = load_from_arguments(arguments, named=config_option, known_options=known_options(context), values=values)
@@ -118,7 +133,14 @@ def benchmark(
         )
         _show_plan(result, as_json=as_json)
         return
-    outcome = run.benchmark(named.experiment, output_dir=output_dir, rerun=rerun, observer=TERMINAL)
+    experiment, cluster, token = join_cluster(
+        named.experiment, nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
+    )
+    if cluster is not None and not cluster.is_leader:
+        raise typer.Exit(follow(experiment, cluster, token, TERMINAL))
+    outcome = run.benchmark(
+        experiment, output_dir=output_dir, rerun=rerun, observer=TERMINAL, cluster=cluster, token=token
+    )
     _show_results(outcome, same_command(context, without=("--rerun", "--json")), as_json=as_json)
     raise typer.Exit(outcome.exit_code)
 

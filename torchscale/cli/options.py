@@ -44,6 +44,20 @@ CountOption = Annotated[
 DeviceOption = Annotated[
     str | None, typer.Option("--device", metavar="NAME", help="cuda, cpu, or auto: CUDA if torch can use it.")
 ]
+NodesOption = Annotated[
+    int | None, typer.Option("--nnodes", metavar="N", help="Nodes of the sweep. Default: as a scheduler says, else 1.")
+]
+NodeRankOption = Annotated[
+    int | None, typer.Option("--node-rank", metavar="R", help="Which node this is, from 0; node 0 keeps the results.")
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option("--master", metavar="HOST:PORT", help="Address of node 0 that the others reach, and a free port."),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="The nodes' shared secret. Default: $TORCHSCALE_TOKEN"),
+]
 OutputOption = Annotated[
     Path | None,
     typer.Option(

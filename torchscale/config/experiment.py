@@ -62,6 +62,11 @@ class Experiment(ConfigSection):
     gpu_counts: Axis[PositiveInt] | Literal["auto"] = Field(
         "auto", description="World sizes; auto uses 1, 2, 4, … up to the available devices; an axis."
     )
+    nodes: Axis[PositiveInt] | None = Field(
+        None,
+        description="Numbers of nodes, all devices of each, in place of gpu_counts: world size = nodes × devices per "
+        "node; an axis.",
+    )
     device: DeviceRequest = Field("auto", description="cuda, cpu, or auto: CUDA if available to torch, else CPU.")
     measure: Annotated[tuple[CellKind, ...], BeforeValidator(as_axis), AxisSchema()] = Field(
         ("training",),
@@ -127,6 +132,12 @@ class Experiment(ConfigSection):
             if same in seen:
                 raise KeyProblems({("models", index): f"builds the same model as models[{seen[same]}]; keep one"})
             seen[same] = index
+        return self
+
+    @model_validator(mode="after")
+    def _counts_or_nodes(self) -> Experiment:
+        if self.nodes is not None and self.gpu_counts != "auto":
+            raise KeyProblems({("nodes",): "cannot be combined with gpu_counts; keep one"})
         return self
 
     @model_validator(mode="after")

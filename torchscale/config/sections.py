@@ -22,6 +22,8 @@ from torchscale.config.choices import (
 )
 from torchscale.config.strategy import Strategy, StrategyAxis, strategy_label
 
+MAX_NODES = 1024
+"""Of a sweep: eight times as many as the channel between nodes was tried with (benchmarks/channel_scale.py)."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -260,6 +262,19 @@ class BenchmarkSettings(ConfigSection):
 class LaunchSettings(ConfigSection):
     """Devices, placement, processes and timeouts of a launch."""
 
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = Field(
+        1, description="Nodes of the sweep; each runs the same command, with its --node-rank. --nnodes sets it."
+    )
+    devices_per_node: PositiveInt | None = Field(
+        None,
+        description="Ranks on each node of a launch over several nodes; default: as many as each node has devices.",
+    )
+    join_timeout_seconds: PositiveSeconds = Field(
+        300.0, description="The first node waits this long for the others, and they for it."
+    )
+    node_timeout_seconds: Annotated[float, Field(ge=1)] = Field(
+        30.0, description="A node that is silent for this long is lost: its launch ends on every node."
+    )
     devices: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(as_tuple)] | Literal["auto"] = Field(
         "auto",
         description="GPU indices (or CPU core indices) to use, in this order; auto uses all, ordered by placement.",

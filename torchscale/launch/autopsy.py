@@ -16,7 +16,7 @@ from torchscale.analysis.hang.explain import RankEvidence, explain_failure, expl
 from torchscale.analysis.hang.stacks import last_stack
 from torchscale.errors import OutputError, TraceError
 from torchscale.launch.nccl_ras import nccl_notes
-from torchscale.launch.process import POLL_SECONDS, tail
+from torchscale.launch.process import POLL_SECONDS, copy_of, tail
 from torchscale.launch.py_spy import py_spy_stack
 from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import (
@@ -109,10 +109,8 @@ def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
             command = process.cmdline()
             rank = process.environ().get("RANK", "")
             if "torchscale.worker" in command and "python" in Path(command[0]).name and rank.isdigit():
-                known = found.get(int(rank))
-                if known is None or (process.ppid() == known.pid and _ignores_stack_requests(known.pid)):
-                    found[int(rank)] = process
-    return found
+                found.setdefault(int(rank), process)
+    return {rank: copy_of(process) for rank, process in found.items()}
 
 
 def process_condition(process: psutil.Process | None) -> RankCondition:
@@ -124,16 +122,6 @@ def process_condition(process: psutil.Process | None) -> RankCondition:
     if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
         return RankCondition.STOPPED
     return RankCondition.GONE if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) else RankCondition.RUNNING
-
-
-def _ignores_stack_requests(pid: int) -> bool:
-    """Whether it waits for its copy, in which the launch runs: only the copy answers then."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name == "SigIgn":
-                return bool(int(value, 16) >> (signal.SIGUSR1 - 1) & 1)
-    return False
 
 
 def _ask_for_stacks(torchrun_pid: int) -> None:

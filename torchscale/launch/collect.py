@@ -22,6 +22,7 @@ from torchscale.launch.telemetry import read_readings
 from torchscale.schema.cells.kinds import KINDS, AnyPayload
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import Autopsy
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.telemetry import Telemetry
@@ -29,6 +30,8 @@ from torchscale.schema.state import State
 
 _LOG_TAIL_CHARACTERS = 6000
 """Of all logs together: with eight ranks about 650 each, which is the end of a traceback."""
+_TORCHRUN_LOG_BYTES = 64 * 1024
+"""Its summary of failed ranks stands at the end, about 400 bytes a rank."""
 _TORCHRUN_FAILURE = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d+)")
 _TORCHRUN_SIGNAL = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 _SECONDARY_SIGNALS = {signal.SIGTERM, signal.SIGABRT}
@@ -46,6 +49,7 @@ class EndingKind(Enum):
     TIMEOUT = "timeout"
     INTERRUPTED = "interrupted"
     NOT_STARTED = "not started"
+    NODE_LOST = "node lost"
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,14 @@ def collect_launch(
     started_at: str,
     seconds: float,
     oom_kills: int,
+    nodes: tuple[LaunchNode, ...] = (),
 ) -> LaunchRecord:
-    """The record of a launch that has ended. Removes the step files if the task does not keep them."""
+    """The record of a launch that has ended, over these ``nodes`` where there were several. Removes the step files if
+    the task does not keep them."""
     cell, kind = task.cell, launch_kind(task.cell.kind)
-    log = tail(directory / "torchrun.log", 64 * 1024)
+    log = tail(directory / "torchrun.log", _TORCHRUN_LOG_BYTES)
     ending = _with_signal(ending, log)
+    log += "".join(tail(directory / node_file(node, "torchrun.log"), _TORCHRUN_LOG_BYTES) for node in nodes[1:])
     payload = kind.collect_payload(
         directory, _read_all(directory, "rank-*.json", KINDS[cell.kind].rank, cell.world_size)
     )
@@ -122,11 +129,17 @@ def collect_launch(
         command=command,
         failures=evidence.failures,
         exit_code=ending.exit_code,
+        nodes=nodes,
         log_tail="" if state is State.OK else _log_tail(directory, log, cell.world_size),
         telemetry=_telemetry(task, directory, kind.measured_window(payload)),
         autopsy=autopsy,
         payload=payload,
     )
+
+
+def node_file(node: LaunchNode, name: str) -> str:
+    """A file of another node in the launch's directory, where the first node has one of that name."""
+    return f"node-{node.node_rank}.{name}"
 
 
 def _telemetry(task: LaunchTask, directory: Path, window: tuple[float, float] | None) -> Telemetry | None:
@@ -159,6 +172,8 @@ def classify(evidence: Evidence) -> tuple[State, str]:
         return (State.INVALID, invalid) if invalid else (State.OK, "")
     if kind is EndingKind.INTERRUPTED:
         return State.INTERRUPTED, evidence.ending.detail
+    if kind is EndingKind.NODE_LOST:
+        return State.NODE_LOST, evidence.ending.detail
     if kind is EndingKind.NOT_STARTED:
         return State.CRASHED, evidence.ending.detail
     if kind is EndingKind.TIMEOUT:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.oom import OomKills
 from torchscale.launch.process import ManagedProcess, is_running, wait_until
-from torchscale.launch.telemetry import Sampler
+from torchscale.launch.telemetry import READINGS, Sampler
 from torchscale.launch.torchrun import Watch, flatten_logs, torchrun_command, worker_environment
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
@@ -67,7 +67,7 @@ class Group:
         self._cpu_sets = task.cpu_sets if cpu_sets is None else cpu_sets
         processes = task.cell.world_size if processes is None else processes
         self._command = torchrun_command(processes, self._channel, "--group", str(self._channel))
-        self._sampler = Sampler(self._channel, task.telemetry_seconds, task.gpu_uuids)
+        self._sampler: Sampler | None = None
         self._launches = 0
         self._last: Path | None = None
         self._copied: dict[Path, int] = {}
@@ -77,7 +77,6 @@ class Group:
                     self._command, env=worker_environment(task, extra_env), stdout=log, stderr=log
                 )
             except MachineError:
-                self._sampler.close()
                 shutil.rmtree(self._channel, ignore_errors=True)
                 raise
 
@@ -109,9 +108,11 @@ class Group:
         def is_done() -> bool:
             return all(path.exists() for path in records)
 
+        if task.telemetry_seconds is not None:
+            self._start_sampler(task.telemetry_seconds, task.gpu_uuids)
         watch = Watch(directory, limits, stop, on_progress, world_size=task.cell.world_size)
         kind, detail = watch.wait(self._process, is_done)
-        if task.telemetry_seconds is not None:
+        if self._sampler is not None and task.telemetry_seconds is not None:
             self._sampler.copy_new(task.started_at, directory)
         survivors: tuple[str, ...] = ()
         if not is_done():
@@ -136,7 +137,8 @@ class Group:
     def close(self) -> None:
         """Ask the ranks to leave, and end them if they do not. Their output is kept with the last launch."""
         if self._channel.exists():
-            self._sampler.close()
+            if self._sampler is not None:
+                self._sampler.close()
             if self._process.poll() is None:
                 atomic_write_text(self._channel / "end", "")
                 wait_until(self._is_over, timeout_seconds=_END_SECONDS)
@@ -145,6 +147,15 @@ class Group:
             if self._last is not None and self._last.exists():
                 self._keep_logs(self._last)
             shutil.rmtree(self._channel, ignore_errors=True)
+
+    def _start_sampler(self, interval_seconds: float, uuids: Sequence[str]) -> None:
+        """Start one, unless there is one that reads these GPUs."""
+        if self._sampler is not None and self._sampler.uuids.issuperset(uuids):
+            return
+        if self._sampler is not None:
+            self._sampler.close()
+            (self._channel / READINGS).unlink(missing_ok=True)
+        self._sampler = Sampler(self._channel, interval_seconds, uuids)
 
     def _is_over(self) -> bool:
         """Whether every rank has left, or torchrun itself."""

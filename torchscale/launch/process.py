@@ -23,6 +23,7 @@ from typing import IO
 import psutil
 
 from torchscale.errors import MachineError
+from torchscale.schema.launch.task import COPY_NAME
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
 """Environment variable that marks everything a launch started."""
@@ -133,8 +134,11 @@ def find_token_processes(token: str) -> list[psutil.Process]:
 
 def inherited_environment() -> dict[str, str]:
     """This process's environment without PET_*: torchrun reads those as options (training operators set them in
-    pods), and we pass all options on its command line."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+    pods), and we pass all options on its command line. Without the token of a sweep's nodes too: ranks run code that
+    need not know it."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("PET_") and name != "TORCHSCALE_TOKEN"
+    }
 
 
 def adopt_orphans() -> None:
@@ -244,6 +248,14 @@ def _name(process: psutil.Process) -> str:
         return process.name()
     except psutil.Error:
         return "?"
+
+
+def copy_of(process: psutil.Process) -> psutil.Process:
+    """The copy of a rank's process that runs its launch, where launches of a group run in copies; else the process."""
+    try:
+        return next((child for child in process.children() if child.name() == COPY_NAME), process)
+    except psutil.Error:
+        return process
 
 
 def _content(file: IO[bytes]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psutil
 
@@ -15,6 +15,7 @@ from torchscale.analysis.hang.explain import RankEvidence
 from torchscale.errors import UsageError
 from torchscale.launch.autopsy import process_condition
 from torchscale.launch.nccl_ras import nccl_notes
+from torchscale.launch.process import copy_of
 from torchscale.launch.py_spy import has_py_spy, py_spy_stack
 from torchscale.schema.launch.hang import RankCondition
 
@@ -86,7 +87,7 @@ def _ranks(process: psutil.Process) -> dict[int, _Rank]:
         known = _rank(child)
         if known is not None and len(found) < _MAX_RANKS:
             found.setdefault(known[0], known[1])
-    return found
+    return {rank: replace(known, process=copy_of(known.process)) for rank, known in found.items()}
 
 
 def _rank(process: psutil.Process) -> tuple[int, _Rank] | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
@@ -32,12 +33,18 @@ def sampling(directory: Path, interval_seconds: float | None, uuids: Sequence[st
 
 class Sampler:
     """A process that reads the machine into a directory until it is closed. It reads nothing if ``interval_seconds`` is
-    ``None``, or if it cannot be started: telemetry must not stop a launch."""
+    ``None``, or if it cannot be started: telemetry must not stop a launch.
+
+    Attributes:
+        uuids: Of the GPUs that it reads.
+    """
 
     def __init__(self, directory: Path, interval_seconds: float | None, uuids: Sequence[str]) -> None:
+        self.uuids = frozenset(uuids)
         self._directory = directory
         self._process: ManagedProcess | None = None
         self._copied = 0
+        self._used_before = 0.0
         if interval_seconds is None:
             return
         command = module_command("torchscale.launch.sampler", str(directory / READINGS), str(interval_seconds), *uuids)
@@ -46,7 +53,7 @@ class Sampler:
 
     def copy_new(self, since: float, directory: Path) -> None:
         """Write the readings since the last call, but none before ``since`` (seconds since the epoch), as those of
-        ``directory``: for a launch that shares the sampler with others. Its CPU time is not among them."""
+        ``directory``, and the sampler's CPU time since then: for a launch that shares the sampler with others."""
         try:
             with (self._directory / READINGS).open("rb") as file:
                 file.seek(self._copied)
@@ -56,8 +63,19 @@ class Sampler:
         whole = content[: content.rfind(b"\n") + 1]  # a line may be half written
         self._copied += len(whole)
         kept = [line for line in whole.splitlines(keepends=True) if _time_of(line) >= since]
+        used, self._used_before = self._cpu_seconds() - self._used_before, self._cpu_seconds()
         if kept:
+            kept.append(f"{{{_CPU_SECONDS}: {used}}}\n".encode())
             (directory / READINGS).write_bytes(b"".join(kept))
+
+    def _cpu_seconds(self) -> float:
+        if self._process is None:
+            return 0.0
+        try:
+            times = psutil.Process(self._process.pid).cpu_times()
+        except psutil.Error:
+            return self._used_before
+        return times.user + times.system
 
     def close(self) -> None:
         """End the process."""

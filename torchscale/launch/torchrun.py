@@ -67,14 +67,56 @@ def run_launch(
     )
 
 
-def torchrun_command(world_size: int, directory: Path, *arguments: str) -> list[str]:
-    """argv of a torchrun of the worker with these arguments, its logs in ``directory``. Single node: a free port on the
-    loopback address, no restarts."""
+@dataclass(frozen=True)
+class NodePlace:
+    """A node's place in a launch over several nodes.
+
+    Attributes:
+        nodes: Of the launch.
+        node_rank: From 0; ranks are numbered in this order.
+        master_address, master_port: Of torchrun's store, on node 0 of the launch.
+        local_address: Of this node, in the network of the nodes.
+        interface: That has this address; empty where it is not known.
+    """
+
+    nodes: int
+    node_rank: int
+    master_address: str
+    master_port: int
+    local_address: str
+    interface: str
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """torchrun's: a static rendezvous, so that a rank is always at the same place."""
+        return (
+            "--rdzv-backend=static",
+            f"--nnodes={self.nodes}",
+            f"--node-rank={self.node_rank}",
+            f"--master-addr={self.master_address}",
+            f"--master-port={self.master_port}",
+            f"--local-addr={self.local_address}",
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """gloo would otherwise resolve the host name, and NCCL take any interface for its first contact."""
+        if not self.interface:
+            return {}
+        return {"GLOO_SOCKET_IFNAME": self.interface, "NCCL_SOCKET_IFNAME": f"={self.interface}"}
+
+
+_SINGLE_NODE = ("--standalone", "--local-addr=127.0.0.1")
+"""A free port on the loopback address."""
+
+
+def torchrun_command(local_size: int, directory: Path, *arguments: str, place: NodePlace | None = None) -> list[str]:
+    """argv of a torchrun of the worker with these arguments, its logs in ``directory``, without restarts. Single node
+    unless there is a ``place``; ``local_size`` ranks run on this node."""
     return module_command(
         "torch.distributed.run",
-        "--standalone",
-        "--local-addr=127.0.0.1",
-        f"--nproc-per-node={world_size}",
+        *(_SINGLE_NODE if place is None else place.options),
+        f"--nproc-per-node={local_size}",
         "--max-restarts=0",
         f"--log-dir={directory / 'logs'}",
         "--redirects=3",
@@ -84,7 +126,7 @@ def torchrun_command(world_size: int, directory: Path, *arguments: str) -> list[
     )
 
 
-def worker_environment(task: LaunchTask, extra: Mapping[str, str]) -> dict[str, str]:
+def worker_environment(task: LaunchTask, extra: Mapping[str, str], place: NodePlace | None = None) -> dict[str, str]:
     """Environment of the ranks: this process's variables, thread counts, no network for model hubs, those of the
     cell, then ``extra`` (the user's)."""
     threads = str(task.threads_per_rank)
@@ -96,7 +138,9 @@ def worker_environment(task: LaunchTask, extra: Mapping[str, str]) -> dict[str, 
         "TRANSFORMERS_VERBOSITY": "error",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    if Path("/sys/class/net/lo").exists():
+    if place is not None:
+        environment = {**place.environment, **environment}
+    elif Path("/sys/class/net/lo").exists():
         # All ranks are on this machine; gloo would otherwise resolve the host name.
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return {**environment, **cell_environment(task.cell), **extra}
@@ -122,8 +166,11 @@ class Watch:
     finishing_seconds: float | None = None
     world_size: int | None = None
 
-    def run(self, command: list[str], environment: Mapping[str, str]) -> Ending:
-        """Start ``command`` and wait for its end. No process is left running, but for those named as survivors."""
+    def run(
+        self, command: list[str], environment: Mapping[str, str], is_done: Callable[[], bool] = lambda: False
+    ) -> Ending:
+        """Start ``command`` and wait until it has ended or ``is_done``. No process is left running, but for those named
+        as survivors."""
         with (self.directory / "torchrun.log").open("wb") as log:
             try:
                 process = ManagedProcess(command, env=environment, stdout=log, stderr=log)
@@ -131,7 +178,7 @@ class Watch:
                 return Ending(EndingKind.NOT_STARTED, None, error.message)
             survivors: tuple[str, ...] = ()
             try:
-                kind, detail = self.wait(process)
+                kind, detail = self.wait(process, is_done)
             finally:
                 survivors = process.end(grace_seconds=0.0) if self.stop.at_once else process.end()
         return Ending(kind, process.poll(), detail, survivors)
@@ -184,10 +231,10 @@ class _ProgressReader:
         return lines
 
 
-def flatten_logs(directory: Path) -> None:
-    """torchrun's ``logs/<run>/attempt_0/<rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``; empty logs are
-    removed."""
+def flatten_logs(directory: Path, first_rank: int = 0) -> None:
+    """torchrun's ``logs/<run>/attempt_0/<local rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``; empty logs are
+    removed. ``first_rank``: of this node."""
     for log in sorted((directory / "logs").glob("*/attempt_*/*/*.log")):
         if log.stat().st_size:
-            log.replace(directory / f"rank-{log.parent.name}.{log.name}")
+            log.replace(directory / f"rank-{first_rank + int(log.parent.name)}.{log.name}")
     shutil.rmtree(directory / "logs", ignore_errors=True)

@@ -59,7 +59,7 @@ class Estimate:
 
 def runs_again(state: State, rerun: Rerun | None) -> bool:
     """Whether a launch that ended so is launched again."""
-    if rerun is Rerun.ALL or state is State.INTERRUPTED:
+    if rerun is Rerun.ALL or state in (State.INTERRUPTED, State.NODE_LOST):
         return True
     return rerun is Rerun.FAILED and state is not State.OK
 

@@ -38,6 +38,9 @@ class Plan:
         uuids: UUIDs of the GPUs by index, as far as the driver reports them.
         peak_flops: FLOP/s that no device exceeds, by dtype: documented for GPUs, a bound for the cores of a CPU rank;
             empty where they are not known.
+        nodes: Of the sweep; ``device_indices`` and all that follows from them are of this one.
+        devices_per_node: Ranks on each node of a world size that needs several; ``None`` on a single node without such
+            a limit.
     """
 
     cells: tuple[PlannedCell, ...]
@@ -48,6 +51,8 @@ class Plan:
     uuids: Mapping[int, str] = field(default_factory=dict)
     peak_flops: Mapping[str, float] = field(default_factory=dict)
     malloc: Malloc = "keep"
+    nodes: int = 1
+    devices_per_node: int | None = None
 
     @property
     def to_run(self) -> tuple[AnyCell, ...]:
@@ -64,34 +69,44 @@ class Plan:
         """Hash over the ids of all cells: changes when any cell does."""
         return hashlib.sha256("\n".join(entry.cell.id for entry in self.cells).encode()).hexdigest()[:16]
 
+    def local_size(self, world_size: int) -> int:
+        """Ranks that a world size has on each of its nodes."""
+        return world_size if self.devices_per_node is None else min(world_size, self.devices_per_node)
+
+    def nodes_of(self, world_size: int) -> int:
+        """Nodes that a world size needs: the fewest."""
+        return -(-world_size // self.local_size(world_size))
+
     def device_indices_of(self, world_size: int) -> tuple[int, ...]:
-        """The device index of each rank; empty on CPU. Ranks beyond the last device start again with the first."""
+        """The device index of each rank of a node; empty on CPU. Ranks beyond the last device start again with the
+        first."""
         if self.device == "cpu":
             return ()
-        return tuple(self.device_indices[rank % len(self.device_indices)] for rank in range(world_size))
+        ranks = range(self.local_size(world_size))
+        return tuple(self.device_indices[rank % len(self.device_indices)] for rank in ranks)
 
     def uuids_of(self, world_size: int) -> tuple[str, ...]:
-        """UUIDs of the GPUs that the ranks use, each once."""
+        """UUIDs of the GPUs that the ranks of a node use, each once."""
         indices = dict.fromkeys(self.device_indices_of(world_size))
         return tuple(self.uuids[index] for index in indices if index in self.uuids)
 
     def is_oversubscribed(self, world_size: int) -> bool:
         """Whether ranks share devices, or cores on CPU."""
         capacity = len(self.device_indices) // (self.threads_per_rank if self.device == "cpu" else 1)
-        return world_size > capacity
+        return self.local_size(world_size) > capacity
 
     def has_exclusive_cores(self, world_size: int) -> bool:
         """Whether no two ranks share a core."""
         return self.device == "cpu" and not self.is_oversubscribed(world_size)
 
     def cpu_sets(self, world_size: int) -> tuple[tuple[int, ...], ...] | None:
-        """The cores of each rank: on CPU equally many, disjoint unless oversubscribed; with a GPU those of its NUMA
-        node. ``None``: ranks are not pinned."""
+        """The cores of each rank of a node: on CPU equally many, disjoint unless oversubscribed; with a GPU those of
+        its NUMA node. ``None``: ranks are not pinned."""
         if self.device != "cpu":
             return bound_cores(self.numa_cores, self.device_indices_of(world_size))
         share = self.threads_per_rank
         capacity = len(self.device_indices) // share
-        offsets = [(rank % capacity) * share for rank in range(world_size)]
+        offsets = [(rank % capacity) * share for rank in range(self.local_size(world_size))]
         return tuple(self.device_indices[offset : offset + share] for offset in offsets)
 
 
@@ -107,11 +122,17 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     devices = machine.environment.devices if device != "cpu" else ()
     if experiment.launch.devices == "auto":
         indices = ordered(indices, devices, experiment.launch.placement)
-    counts = _world_sizes(experiment, len(indices))
-    threads = _threads_per_rank(experiment, device, counts, indices, machine)
+    per_node = _devices_per_node(experiment, device, len(indices))
+    counts = _world_sizes(experiment, per_node or len(indices))
+    _refuse_split_nodes(counts, experiment.launch.nodes, per_node)
+    local_counts = tuple(count if per_node is None else min(count, per_node) for count in counts)
+    threads = _threads_per_rank(experiment, device, local_counts, indices, machine)
     torch = machine.environment.versions.torch
     fixed = experiment.launch.threads_per_rank is not None
-    target = ExecutionTarget(device, indices, threads, devices, experiment.launch.oversubscribe, torch, fixed)
+    nodes = experiment.launch.nodes
+    target = ExecutionTarget(
+        device, indices, threads, devices, experiment.launch.oversubscribe, torch, fixed, nodes, per_node
+    )
     cells = tuple(
         PlannedCell(cell=cell, skip_reason=plan_kind(cell.kind).skip_reason(cell, target))
         for cell in _expand(experiment, device, counts)
@@ -120,7 +141,8 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     uuids = {info.index: info.uuid for info in devices if info.uuid is not None}
     cpu_peaks = {dtype: threads * rate for dtype, rate in _CORE_FLOPS.items()}
     peaks = cpu_peaks if device == "cpu" else _documented_peaks(devices, indices)
-    return Plan(cells, device, indices, threads, numa_cores, uuids, peaks, experiment.launch.malloc)
+    malloc = experiment.launch.malloc
+    return Plan(cells, device, indices, threads, numa_cores, uuids, peaks, malloc, nodes, per_node)
 
 
 def _documented_peaks(devices: Sequence[DeviceInfo], indices: Sequence[int]) -> Mapping[str, float]:
@@ -171,11 +193,54 @@ def _chosen_devices(experiment: Experiment, device: DeviceKind, available: tuple
     return chosen
 
 
+def _devices_per_node(experiment: Experiment, device: DeviceKind, devices: int) -> int | None:
+    """Ranks on each node of a world size that needs several; ``None`` where the experiment has no such world size.
+
+    Raises:
+        MachineError: this node has fewer devices than each node of the sweep is to have.
+    """
+    settings = experiment.launch
+    if settings.nodes == 1 and settings.devices_per_node is None and experiment.nodes is None:
+        return None
+    threads = settings.threads_per_rank if device == "cpu" else None
+    here = max(1, devices // (threads or 1))
+    asked = settings.devices_per_node
+    if asked is not None and asked > here and not settings.oversubscribe:
+        raise MachineError(
+            f"launch.devices_per_node: {asked} exceeds the {here} that this node has",
+            hint="lower it, or leave this node out",
+        )
+    return asked or here
+
+
+def _refuse_split_nodes(counts: Sequence[int], nodes: int, per_node: int | None) -> None:
+    """
+    Raises:
+        MachineError: a count takes a part of a node besides whole ones.
+    """
+    for count in counts:
+        if nodes > 1 and per_node is not None and per_node < count < nodes * per_node and count % per_node:
+            whole = count // per_node
+            raise MachineError(
+                f"gpu_counts: {count} is no whole number of nodes of {per_node} devices",
+                hint=f"use {whole * per_node} or {(whole + 1) * per_node}, or set launch.devices_per_node",
+            )
+
+
 def _world_sizes(experiment: Experiment, devices: int) -> tuple[int, ...]:
+    """``devices``: of a node."""
+    if experiment.nodes is not None:
+        return tuple(count * devices for count in experiment.nodes)
     if experiment.gpu_counts != "auto":
         return tuple(experiment.gpu_counts)
-    powers = [1 << exponent for exponent in range(devices.bit_length()) if 1 << exponent <= devices]
-    return tuple(powers if powers[-1] == devices else [*powers, devices])
+    on_one_node = _powers_up_to(devices)
+    return (*on_one_node, *(count * devices for count in _powers_up_to(experiment.launch.nodes)[1:]))
+
+
+def _powers_up_to(largest: int) -> tuple[int, ...]:
+    """1, 2, 4, … and ``largest``."""
+    powers = tuple(1 << exponent for exponent in range(largest.bit_length()) if 1 << exponent <= largest)
+    return powers if powers[-1] == largest else (*powers, largest)
 
 
 def _threads_per_rank(

@@ -38,6 +38,9 @@ class ExecutionTarget:
         torch: Version.
         fixed_threads: Whether the config sets ``threads``; else they are the cores, shared out over the largest count
             that fits.
+        nodes: Of the sweep, each like this one.
+        devices_per_node: Ranks on each node of a cell that needs several; ``None`` on a single node without such a
+            limit.
     """
 
     device: DeviceKind
@@ -47,10 +50,12 @@ class ExecutionTarget:
     oversubscribe: bool
     torch: str
     fixed_threads: bool = False
+    nodes: int = 1
+    devices_per_node: int | None = None
 
     @property
     def capacity(self) -> int:
-        """Ranks that have a device, or enough cores, of their own."""
+        """Ranks of a node that have a device, or enough cores, of their own."""
         return len(self.indices) // self.threads if self.device == "cpu" else len(self.indices)
 
 
@@ -77,6 +82,8 @@ def machine_obstacle(cell: AnyCell, target: ExecutionTarget) -> str | None:
 def too_few_devices(cell: AnyCell, target: ExecutionTarget) -> str | None:
     """How many devices are missing; ``None`` where there are enough, or ranks may share them."""
     capacity, threads = target.capacity, target.threads
+    if target.devices_per_node is not None:
+        return _too_few_nodes(cell, target.nodes, target.devices_per_node)
     if cell.world_size <= capacity or (target.oversubscribe and capacity > 0):
         return None
     have = f"{capacity} GPU{'s' * (capacity != 1)}"
@@ -84,6 +91,14 @@ def too_few_devices(cell: AnyCell, target: ExecutionTarget) -> str | None:
         ranks, each = (capacity, threads) if target.fixed_threads else (len(target.indices), 1)
         have = f"{ranks} CPU rank{'s' * (ranks != 1)} of {each} core{'s' * (each != 1)}"
     return f"needs {cell.world_size} devices; this machine has {have}"
+
+
+def _too_few_nodes(cell: AnyCell, nodes: int, per_node: int) -> str | None:
+    if cell.world_size <= nodes * per_node:
+        return None
+    needed = -(-cell.world_size // per_node)
+    each = f"{per_node} device{'s' * (per_node != 1)}"
+    return f"needs {needed} node{'s' * (needed != 1)} of {each}; the sweep has {nodes}"
 
 
 def _strategy_obstacle(cell: TrainingCell) -> str | None:

@@ -11,6 +11,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ProfileTarget, Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, StoreError
+from torchscale.launch.nodes.cluster import Cluster
 from torchscale.launch.prediction import predict_cells
 from torchscale.plan.duration import CellProgress, Estimate, LaunchEnd, cell_progress, estimate_seconds
 from torchscale.plan.forecast import Forecast
@@ -18,6 +19,7 @@ from torchscale.report.text.labels import listed, plural
 from torchscale.run.cell_profiler import CellProfiler, choose_tool
 from torchscale.run.context import RESULTS, PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.run.failures import failed_launches
+from torchscale.run.nodes import leading
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.sweep import Sweep
 from torchscale.schema.cells.kinds import AnyCell, training_workload
@@ -172,8 +174,10 @@ def benchmark(
     output_dir: Path | None = None,
     rerun: Rerun | None = None,
     observer: Observer = SILENT,
+    cluster: Cluster | None = None,
+    token: bytes = b"",
 ) -> BenchmarkOutcome:
-    """Measure what is still to be measured of an experiment.
+    """Measure what is still to be measured of an experiment; as node 0 of ``cluster``, over its nodes.
 
     Launches that are complete in ``output_dir`` are kept. In the main thread, Ctrl-C and TERM stop the sweep after the
     running launch is ended; everything measured until then is kept.
@@ -183,9 +187,12 @@ def benchmark(
         output_dir: The run folder; ``results/<experiment_name>`` by default.
         rerun: Which complete launches are measured again.
         observer: Shows messages and launches.
+        cluster: Nodes, of which this is the first; ``None`` for this machine alone.
+        token: The secret that the nodes share.
 
     Raises:
-        MachineError: this machine can run none of the cells.
+        UsageError: the address for the other nodes cannot be used.
+        MachineError: this machine can run none of the cells, or the nodes do not fit together.
         StoreError: the folder holds another experiment, or another torchscale writes to it.
         OutputError: the folder cannot be written.
     """
@@ -200,20 +207,24 @@ def benchmark(
     repeats = experiment.benchmark.repeats
     with measuring(directory) as stop:
         folder = RunFolder.create(directory, planned.experiment_file())
-        sweep = Sweep(experiment, plan, folder)
-        pending = sweep.prepare(rerun)
-        observer.note(_announcement(planned, len(pending)))
-        _warn_of_other_conditions(folder.experiment, planned, len(pending), observer)
-        observer.detail(f"run folder: {directory}")
-        with observer.launches(plan.device, len(pending), repeats) as listener:
-            profiler = _profiler(planned, observer)
-            summary = sweep.run(pending, listener, stop, profiler)
-        if profiler is not None and not stop.asked and not any(cell.profile for cell in summary.cells):
-            observer.note(
-                "profiling: no cell was recorded, since no bottleneck was found in any; --profiling.trigger=always "
-                "records all"
-            )
-        return BenchmarkOutcome(directory, summary, stop.asked)
+        with leading(cluster, token, planned, stop, observer) as nodes:
+            sweep = Sweep(experiment, plan, folder, nodes)
+            pending = sweep.prepare(rerun)
+            observer.note(_announcement(planned, len(pending)))
+            _warn_of_other_conditions(folder.experiment, planned, len(pending), observer)
+            observer.detail(f"run folder: {directory}")
+            with observer.launches(plan.device, len(pending), repeats) as listener:
+                profiler = _profiler(planned, observer)
+                summary = sweep.run(pending, listener, stop, profiler)
+            if profiler is not None and not stop.asked and not any(cell.profile for cell in summary.cells):
+                observer.note(
+                    "profiling: no cell was recorded, since no bottleneck was found in any; --profiling.trigger=always "
+                    "records all"
+                )
+            outcome = BenchmarkOutcome(directory, summary, stop.asked)
+            if nodes is not None:
+                nodes.conclude(outcome.exit_code, stop.asked)
+            return outcome
 
 
 def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:

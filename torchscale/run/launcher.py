@@ -11,6 +11,7 @@ from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.group import Group
 from torchscale.launch.torchrun import cell_environment, run_launch
 from torchscale.plan.expand import Plan
+from torchscale.run.nodes import SweepNodes
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell, model_key
 from torchscale.schema.launch.progress import Progress
@@ -59,6 +60,7 @@ class Launcher:
         on_progress: Callable[[Progress], None],
         *,
         pending: Sequence[Pending] = (),
+        nodes: SweepNodes | None = None,
     ) -> None:
         settings = experiment.launch
         self._plan, self._folder, self._stop, self._on_progress = plan, folder, stop, on_progress
@@ -72,14 +74,17 @@ class Launcher:
         )
         self._shares = shares_processes(experiment, plan)
         self._counted: set[str] = set()
-        self._pending = pending
+        self._pending, self._nodes = pending, nodes
         self._group: Group | None = None
         self._key: object = None
 
     def run(self, item: Pending) -> LaunchRecord:
         """Run a launch to its end; its record is written. One that fails in processes which ran others before it runs
         again in its own, and what these say counts."""
-        record = self._run_grouped(item) if self._shares else self._run_alone(item)
+        if self._nodes is not None and self._spans_nodes(item.cell):
+            record = self._run_over_nodes(item, self._nodes)
+        else:
+            record = self._run_grouped(item) if self._shares else self._run_alone(item)
         self._folder.finish_launch(item.cell, record)
         trained = as_kind(item.cell, TrainingCell)
         if trained is not None and record.payload.ranks:
@@ -101,6 +106,20 @@ class Launcher:
             stop=self._stop,
             on_progress=self._on_progress,
         )
+
+    def _run_over_nodes(self, item: Pending, nodes: SweepNodes) -> LaunchRecord:
+        self.close()  # processes that wait would use the cores and devices of this launch
+        return nodes.run(
+            self._task(item),
+            self._folder.begin_launch(item.cell, item.launch),
+            limits=self._limits,
+            extra_env=self._env,
+            stop=self._stop,
+            on_progress=self._on_progress,
+        )
+
+    def _spans_nodes(self, cell: AnyCell) -> bool:
+        return self._plan.nodes_of(cell.world_size) > 1
 
     def _run_grouped(self, item: Pending) -> LaunchRecord:
         if self._key != (item.kind, self._processes(item)):
@@ -140,7 +159,11 @@ class Launcher:
             mine, theirs = self._plan.cpu_sets(own), self._plan.cpu_sets(size)
             return mine == (None if theirs is None else theirs[:own])
 
-        sizes = {other.cell.world_size for other in self._pending if other.kind == item.kind}
+        sizes = {
+            other.cell.world_size
+            for other in self._pending
+            if other.kind == item.kind and not self._spans_nodes(other.cell)
+        }
         alike = {size for size in sizes if self._plan.is_oversubscribed(size) == self._plan.is_oversubscribed(own)}
         return max((size for size in alike if size >= own and is_prefix(size)), default=own)
 
@@ -167,10 +190,11 @@ def open_launcher(
     on_progress: Callable[[Progress], None],
     *,
     pending: Sequence[Pending] = (),
+    nodes: SweepNodes | None = None,
 ) -> Iterator[Launcher]:
     """A launcher that leaves no process behind. ``pending``: what it will run, for processes that many launches can
-    share."""
-    launcher = Launcher(experiment, plan, folder, stop, on_progress, pending=pending)
+    share; ``nodes``: for launches over several."""
+    launcher = Launcher(experiment, plan, folder, stop, on_progress, pending=pending, nodes=nodes)
     try:
         yield launcher
     finally:

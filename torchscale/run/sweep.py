@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
 from torchscale.analysis.stats.series import import_quantiles
@@ -17,6 +19,7 @@ from torchscale.plan.duration import runs_again
 from torchscale.plan.expand import Plan
 from torchscale.run.cell_profiler import CellProfiler
 from torchscale.run.launcher import Pending, in_order, open_launcher, shares_processes
+from torchscale.run.nodes import SweepNodes
 from torchscale.run.observer import Listener
 from torchscale.run.summary_file import SummaryFile
 from torchscale.schema.cells.kinds import KINDS, AnyCell, training_workload
@@ -34,8 +37,9 @@ class Sweep:
     machine falls on all of them.
     """
 
-    def __init__(self, experiment: Experiment, plan: Plan, folder: RunFolder) -> None:
-        self._experiment, self._plan, self._folder = experiment, plan, folder
+    def __init__(self, experiment: Experiment, plan: Plan, folder: RunFolder, nodes: SweepNodes | None = None) -> None:
+        """``nodes``: the others of a sweep over several."""
+        self._experiment, self._plan, self._folder, self._nodes = experiment, plan, folder, nodes
         self._planned = {entry.cell.id: entry for entry in folder.experiment.plan}
         self._unfinished: dict[str, CellRun] = {}
         self._too_large: dict[str, int] = {}
@@ -62,7 +66,8 @@ class Sweep:
         stop: StopRequest,
         profiler: CellProfiler | None = None,
     ) -> RunSummary:
-        """Run what is pending until done or asked to stop; one launch's failure never ends the sweep.
+        """Run what is pending until done or asked to stop; one launch's failure never ends the sweep. A launch that
+        needs more nodes than are there is put off; what could not be run at all is left as it is, to be resumed.
 
         ``summary.csv`` is written before the first launch and after each: it holds all that the folder does. If it
         cannot be written, the sweep goes on and the summary's ``problems`` name the failure.
@@ -75,9 +80,15 @@ class Sweep:
         threading.Thread(target=import_quantiles, daemon=True).start()
         ordered = in_order(pending, shared=shares_processes(self._experiment, self._plan))
         with open_launcher(
-            self._experiment, self._plan, self._folder, stop, listener.launch_progress, pending=ordered
+            self._experiment,
+            self._plan,
+            self._folder,
+            stop,
+            listener.launch_progress,
+            pending=ordered,
+            nodes=self._nodes,
         ) as launcher:
-            for item in ordered:
+            for item in self._runnable(ordered):
                 if stop.asked:
                     break
                 listener.launch_started(item.cell, item.launch)
@@ -93,6 +104,18 @@ class Sweep:
             for cell in self._profile(profiler, summary_file.summary, listener, stop):
                 summary_file.update(self._folder.load_cell(self._planned[cell.id])[0])
         return summary_file.summary
+
+    def _runnable(self, ordered: Sequence[Pending]) -> Iterator[Pending]:
+        """What can be run on the nodes that are there when it is asked for, in order."""
+        left = deque(ordered)
+        while left:
+            if self._nodes is not None:
+                self._nodes.update()
+            item = next((item for item in left if self._nodes is None or self._nodes.can_run(item.cell)), None)
+            if item is None:
+                return
+            left.remove(item)
+            yield item
 
     def _with_launch(self, cell: AnyCell, record: LaunchRecord) -> CellRun:
         """The cell with a launch that has ended, which the folder holds already. Its records are kept in memory until
@@ -142,6 +165,8 @@ class Sweep:
                 break
             if not _calls_for_profile(cell, self._experiment.profiling) or self._folder.has_profile(cell.cell):
                 continue
+            if self._plan.nodes_of(cell.cell.world_size) > 1:
+                continue  # recordings are of one node
             listener.profile_started(cell.cell)
             directory = self._folder.begin_profile(cell.cell)
             profile = profiler.profile(cell.cell, directory, stop, listener.launch_progress)

@@ -19,6 +19,8 @@ class State(str, Enum):
     """A rank was ended by a signal that was not ours."""
     INCOMPLETE = "incomplete"
     """Fewer rank records than ranks, and no error that explains it."""
+    NODE_LOST = "node_lost"
+    """A node of the launch ended, left or could not be reached any more; runs again on resume."""
     PARTIAL = "partial"
     """Of a cell: some of its launches are done, all of them ``ok``, and the others are still to run. Its figures are of
     those that are done."""
@@ -38,7 +40,8 @@ class State(str, Enum):
 
     @property
     def has_failed(self) -> bool:
-        """Whether something broke: ``--rerun failed`` measures it again. What was interrupted runs again by itself."""
+        """Whether something broke: ``--rerun failed`` measures it again. What was interrupted, or lost a node, runs
+        again by itself."""
         return self in _FAILED
 
     @property
@@ -47,4 +50,6 @@ class State(str, Enum):
         return self in (State.PARTIAL, State.WAITING)
 
 
-_FAILED = frozenset({State.CRASHED, State.KILLED, State.OOM, State.TIMEOUT, State.INVALID, State.INCOMPLETE})
+_FAILED = frozenset(
+    {State.CRASHED, State.KILLED, State.OOM, State.TIMEOUT, State.INVALID, State.INCOMPLETE, State.NODE_LOST}
+)

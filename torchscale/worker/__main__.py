@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from torchscale.schema.launch.task import GroupItem, LaunchTask
+from torchscale.schema.launch.task import COPY_NAME, GroupItem, LaunchTask
 from torchscale.util.process_exit import exit_at_once, flush_output
 from torchscale.worker.heap import keep_freed_memory
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_LIBC = ctypes.CDLL(None)
 _POLL_SECONDS = 0.01
 """Between two looks for the next launch: short against a launch, long enough to take no measurable share of a core."""
 _HANDOVER_SECONDS = 600.0
@@ -48,7 +50,8 @@ def main() -> None:
     for number, item in enumerate(itertools.chain([first], launches)):
         started = time.perf_counter() if number else started
         world_size = item.task.cell.world_size
-        os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(world_size)
+        if is_group:  # of one node; else torchrun has set both
+            os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(world_size)
         name = f"launch-{number}" if is_group else ""
         if forks:
             forks = import_libraries(item.task.cell)  # also where others run it: the next launch may need this rank
@@ -81,6 +84,7 @@ def run_in_copy(run: Callable[[], int]) -> None:
     copy = os.fork()
     if copy == 0:
         _die_with(parent)
+        _LIBC.prctl(_PR_SET_NAME, COPY_NAME.encode(), 0, 0, 0)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         exit_at_once(run())
     _, ending = os.waitpid(copy, 0)
@@ -121,7 +125,7 @@ def _launches(arguments: list[str]) -> Iterator[GroupItem]:
 def _die_with(parent: int) -> None:
     """Ask the kernel to end this process when ``parent`` dies, and end now if it is dead already."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
 
@@ -130,7 +134,7 @@ def _die_with_parent() -> None:
     """Ask the kernel to end this rank when torchrun dies, and end now if it is dead already."""
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     launcher = os.environ.get("TORCHSCALE_LAUNCHER_PID", "")
     if launcher.isdigit():
         orphaned = os.getppid() == int(launcher)  # torchrun died and the launcher adopted us

@@ -21,6 +21,7 @@ def rank_identity(task: LaunchTask, ranks: Ranks) -> RankIdentity:
     return RankIdentity(
         rank=ranks.rank,
         local_rank=ranks.local_rank,
+        node_rank=int(os.environ.get("GROUP_RANK", "0")),
         world_size=ranks.world_size,
         pid=os.getpid(),
         hostname=platform.node(),

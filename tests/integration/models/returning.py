@@ -20,7 +20,8 @@ class Returning(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         scratch = torch.full((_FLOATS,), 1e-3)
-        return (self.layer(values) * scratch[: len(values), None]).pow(2).mean()
+        loss: torch.Tensor = (self.layer(values) * scratch[: len(values), None]).pow(2).mean()
+        return loss
 
 
 def build() -> nn.Module:

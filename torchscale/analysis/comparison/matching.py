@@ -221,7 +221,7 @@ def _settings(results: ResultSet) -> dict[str, str]:
     if results.config is None:
         return {}
     content = results.config.model_dump(
-        mode="json", exclude={"experiment_name", "models", "batch_sizes", "gpu_counts", "measure"}
+        mode="json", exclude={"experiment_name", "models", "batch_sizes", "gpu_counts", "nodes", "measure"}
     )
     return {f"config {key}": value for key, value in _flat(content).items()}
 

@@ -12,6 +12,7 @@ _WORST_FIRST = (
     State.OOM,
     State.TIMEOUT,
     State.INVALID,
+    State.NODE_LOST,
     State.INCOMPLETE,
     State.SKIPPED,
 )

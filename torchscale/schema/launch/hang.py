@@ -13,8 +13,8 @@ REQUEST_FILE = "autopsy-request"
 """In a launch directory: asks every rank for a :class:`RankDump`."""
 
 
-def dump_file(rank: int) -> str:
-    """Name of a rank's :class:`RankDump` in the launch directory."""
+def dump_file(rank: int | str) -> str:
+    """Name of a rank's :class:`RankDump` in the launch directory; of all ranks' for ``*``."""
     return f"autopsy-rank-{rank}.json"
 
 

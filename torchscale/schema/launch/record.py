@@ -8,6 +8,7 @@ from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
 from torchscale.schema.cells.kinds import AnyPayload, as_kind
 from torchscale.schema.launch.failure import RankFailure
 from torchscale.schema.launch.hang import Autopsy
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.state import State
 
@@ -27,6 +28,7 @@ class LaunchRecord(Frozen):
         failures: What ranks said before they died, earliest first.
         exit_code: torchrun's; negative for a signal; ``None`` if it could not be started.
         grouped: Whether other cells ran before it in the same processes; ``seconds`` is then its own part.
+        nodes: Where its ranks ran; empty for a launch on a single node.
         log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
         telemetry: Readings of the machine over the measured steps; ``None`` where nothing was read.
         autopsy: Why its ranks made no progress, or whose collectives did not fit together; ``None`` for other ends.
@@ -44,6 +46,7 @@ class LaunchRecord(Frozen):
     failures: tuple[RankFailure, ...] = ()
     exit_code: int | None = None
     grouped: bool = False
+    nodes: tuple[LaunchNode, ...] = ()
     log_tail: str = ""
     telemetry: Telemetry | None = None
     autopsy: Autopsy | None = None

@@ -7,6 +7,9 @@ from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.profiles.request import RecordRequest
 
+COPY_NAME = "torchscale-copy"
+"""Kernel's name of a process that runs a launch of a group as the copy of a rank's process; at most 15 bytes."""
+
 
 class LaunchTask(Frozen):
     """The task of one launch: the file ``task.json`` that every rank reads.

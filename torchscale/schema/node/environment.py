@@ -88,11 +88,12 @@ class HostAllocator(Frozen):
 
 
 class RankIdentity(Frozen):
-    """Who a rank is and where it ran: the head of every rank's record. ``allocator`` is ``None`` in records of versions
-    that did not note it."""
+    """Who a rank is and where it ran: the head of every rank's record. ``node_rank`` is the node's place in the launch,
+    from 0. ``allocator`` is ``None`` in records of versions that did not note it."""
 
     rank: int
     local_rank: int
+    node_rank: Count = 0
     world_size: Count
     pid: int
     hostname: str

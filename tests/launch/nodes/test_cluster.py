@@ -1,0 +1,148 @@
+"""Which node of which cluster this is, from options and from what schedulers set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchscale.errors import UsageError
+from torchscale.launch.nodes.cluster import (
+    Cluster,
+    ClusterOptions,
+    find_cluster,
+    first_host,
+    parse_master,
+    read_token,
+)
+
+NONE = ClusterOptions()
+TORCHRUN = {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_MASTER_ADDR": "job-node-0-0.job", "PET_MASTER_PORT": "29400"}
+SLURM = {
+    "SLURM_JOB_ID": "20007",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_NODES": "4",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_NODELIST": "gpu[03-05],login1",
+    "SLURM_NODEID": "1",
+}
+SKYPILOT = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "10.0.0.4\n10.0.0.5"}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "MASTER_ADDR": "10.0.0.4",
+    "MASTER_PORT": "3000",
+}
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        (TORCHRUN, Cluster(3, 2, "job-node-0-0.job", 29400, "PET_*")),
+        (SLURM, Cluster(4, 1, "gpu03", 20007, "SLURM_*")),
+        (SKYPILOT, Cluster(2, 0, "10.0.0.4", 29500, "SKYPILOT_*")),
+        (OPEN_MPI, Cluster(2, 1, "10.0.0.4", 3000, "OMPI_*")),
+    ],
+)
+def test_an_environment_describes_the_cluster(env: dict[str, str], expected: Cluster) -> None:
+    assert find_cluster(NONE, None, env) == expected
+    assert find_cluster(ClusterOptions(nodes=1), None, env) is None  # one node was asked for
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {},
+        {"PET_NNODES": "1", "PET_NODE_RANK": "0"},
+        {"SLURM_JOB_ID": "7", "SLURM_NNODES": "4", "SLURM_NODEID": "0"},  # a batch script, which is no step
+    ],
+)
+def test_one_node_is_no_cluster(env: dict[str, str]) -> None:
+    assert find_cluster(NONE, None, env) is None
+
+
+def test_options_win_over_the_environment() -> None:
+    given = ClusterOptions(nodes=2, node_rank=1, master="10.1.1.1:4000")
+    assert find_cluster(given, None, {}) == Cluster(2, 1, "10.1.1.1", 4000)
+    assert find_cluster(given, None, TORCHRUN) == Cluster(2, 1, "10.1.1.1", 4000)
+    moved = find_cluster(ClusterOptions(master="10.1.1.1:4000"), None, TORCHRUN)
+    assert moved == Cluster(3, 2, "10.1.1.1", 4000, "PET_*")
+    assert find_cluster(ClusterOptions(node_rank=0, master="a"), 2, {}) == Cluster(2, 0, "a", 29500)
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "env", "message"),
+    [
+        (ClusterOptions(nodes=2), None, {}, "which one is this"),
+        (NONE, 2, {}, "which one is this"),
+        (ClusterOptions(nodes=2, node_rank=0), None, {}, "--master HOST:PORT"),
+        (ClusterOptions(nodes=2, node_rank=2, master="a"), None, {}, "--node-rank 2: expected 0 to 1"),
+        (ClusterOptions(nodes=2, node_rank=-1, master="a"), None, {}, "--node-rank -1: expected 0 to 1"),
+        (ClusterOptions(nodes=0, node_rank=0, master="a"), None, {}, "--nnodes 0"),
+        (ClusterOptions(nodes=9999, node_rank=0, master="a"), None, {}, "--nnodes 9999"),
+        (ClusterOptions(nodes=2, node_rank=0, master="localhost:1"), None, {}, "loopback"),
+        (ClusterOptions(nodes=2, node_rank=1, master="127.0.0.9:1"), None, {}, "loopback"),
+        (ClusterOptions(nodes=2, node_rank=1, master="[::1]:1"), None, {}, "loopback"),
+        (ClusterOptions(node_rank=1), None, {}, "--node-rank 1 is for several nodes"),
+        (ClusterOptions(nodes=1, master="a:1"), None, {}, "--master a:1 is for several nodes"),
+        (ClusterOptions(nodes=2), None, TORCHRUN, "PET_* says 3"),
+        (NONE, None, {**TORCHRUN, "PET_NNODES": "1:4"}, "PET_NNODES=1:4"),
+        (NONE, None, {**TORCHRUN, "PET_NODE_RANK": "x"}, "PET_NODE_RANK=x"),
+        (NONE, None, {**SLURM, "SLURM_STEP_NUM_TASKS": "8"}, "one task a node"),
+        (NONE, None, {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, "one process a node"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named(
+    options: ClusterOptions, nodes: int | None, env: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        find_cluster(options, nodes, env)
+    assert message in f"{raised.value.message} {raised.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("n0:1", ("n0", 1)),
+        ("n0", ("n0", 29500)),
+        ("10.0.0.1:65535", ("10.0.0.1", 65535)),
+        ("[fe80::1]:7", ("fe80::1", 7)),
+    ],
+)
+def test_a_master_has_a_host_and_a_port(text: str, expected: tuple[str, int]) -> None:
+    assert parse_master(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ":1", "a:0", "a:65536", "a:b", "a b:1", "fe80::1", "http://a:1", "a:1:2"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected HOST:PORT"):
+        parse_master(text)
+
+
+@pytest.mark.parametrize(
+    ("nodelist", "host"),
+    [("n1", "n1"), ("n[1-2]", "n1"), ("gpu[03-05,9]-ib,login1", "gpu03-ib"), ("a,b[1-2]", "a"), ("", None)],
+)
+def test_the_first_host_of_a_slurm_list(nodelist: str, host: str | None) -> None:
+    assert first_host(nodelist) == host
+
+
+def test_the_token_is_read_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHSCALE_TOKEN", "x" * 16)
+    assert read_token(None) == b"x" * 16
+    with pytest.raises(UsageError, match="no token"):  # it has left the environment
+        read_token(None)
+    path = tmp_path / "token"
+    path.write_text("y" * 64 + "\n")
+    assert read_token(path) == b"y" * 64
+
+
+@pytest.mark.parametrize("content", [b"short", b"\xff" * 20, b"z" * 5000])
+def test_a_bad_token_file_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="--token-file"):
+        read_token(path)
+    with pytest.raises(UsageError, match="No such file"):
+        read_token(tmp_path / "none")

@@ -1,0 +1,148 @@
+"""Network namespaces that stand for the nodes of a cluster: each has a host name, an address on a common bridge and a
+link that can be shaped or cut. Nothing of it is visible outside, and all of it goes with its processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HOLD_SECONDS = 900
+"""A namespace ends after this long whatever happens: longer than any test or benchmark that uses one."""
+_TOOL_SECONDS = 20
+_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+
+
+@dataclass(frozen=True)
+class Node:
+    """A namespace with a host name and an address."""
+
+    number: int
+    hostname: str
+    address: str
+    enter: tuple[str, ...]
+    core: int
+
+    def argv(self, *command: str) -> list[str]:
+        """``command``, to be run on this node: with its network, its host name and one core."""
+        return [*self.enter, _tool("taskset"), "-c", str(self.core), *command]
+
+
+@dataclass
+class Cluster:
+    """Nodes on one bridge."""
+
+    hub: tuple[str, ...]
+    nodes: list[Node] = field(default_factory=list)
+
+    def shape(self, node: Node, rate: str) -> None:
+        """Limit a node's link to ``rate`` (``100mbit``) in both directions."""
+        for enter, link in ((self.hub, f"v{node.number}"), (node.enter, "eth0")):
+            run([*enter, _tool("tc"), "qdisc", "replace", "dev", link, "root", *_bucket(rate)])
+
+    def cut(self, node: Node) -> None:
+        """Take a node's link down: what is sent is lost, and nobody is told."""
+        run([*self.hub, _tool("ip"), "link", "set", f"v{node.number}", "down"])
+
+    def join(self, node: Node) -> None:
+        """Take its link up again."""
+        run([*self.hub, _tool("ip"), "link", "set", f"v{node.number}", "up"])
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[Cluster]:
+    """A cluster of ``nodes`` nodes: ``n0`` at 10.77.0.1, ``n1`` at 10.77.0.2, …
+
+    Raises:
+        PermissionError: this user may make no namespaces.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    with ExitStack() as stack:
+        hub, as_user = _hub(stack)
+        made = Cluster(_enter(hub, as_user))
+        ip = [*made.hub, _tool("ip")]
+        run([*ip, "link", "add", "br0", "type", "bridge"])
+        run([*ip, "link", "set", "br0", "up"])
+        for number in range(nodes):
+            outside = _enter(hub, as_user) if as_user else ()
+            holder = _hold([*outside, _tool("unshare"), "-n", "-u"], stack)
+            enter = _enter(holder, as_user)
+            node = Node(
+                number, f"n{number}", f"10.77.{number // 250}.{number % 250 + 1}", enter, cores[number % len(cores)]
+            )
+            run([*enter, _tool("hostname"), node.hostname])
+            link = f"v{number}"
+            run([*ip, "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(holder)])
+            run([*ip, "link", "set", link, "master", "br0", "up"])
+            run([*enter, _tool("ip"), "link", "set", "lo", "up"])
+            run([*enter, _tool("ip"), "link", "set", "eth0", "up"])
+            run([*enter, _tool("ip"), "address", "add", f"{node.address}/16", "dev", "eth0"])
+            made.nodes.append(node)
+        yield made
+
+
+def run(command: Sequence[str]) -> None:
+    """Run a tool to its end.
+
+    Raises:
+        RuntimeError: it fails.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def _hub(stack: ExitStack) -> tuple[int, bool]:
+    """The namespace with the bridge: its process, and whether it needed a user namespace too."""
+    try:
+        return _hold([_tool("unshare"), "-n", "-u"], stack), False
+    except PermissionError:
+        return _hold([_tool("unshare"), "-r", "-n", "-u"], stack), True
+
+
+def _hold(unshare: Sequence[str], stack: ExitStack) -> int:
+    """A process that holds new namespaces until ``stack`` is closed. Returns its id."""
+    holder = subprocess.Popen(
+        [*unshare, _tool("sleep"), str(HOLD_SECONDS)], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    stack.callback(_end, holder)
+    ours = Path("/proc/self/ns/net").readlink()
+    deadline = time.monotonic() + _TOOL_SECONDS
+    while time.monotonic() < deadline:
+        if holder.poll() is not None:
+            break
+        program = Path(f"/proc/{holder.pid}/comm").read_text().strip()
+        if program == "sleep" and Path(f"/proc/{holder.pid}/ns/net").readlink() != ours:
+            return holder.pid
+        time.sleep(0.01)
+    stderr = holder.stderr.read() if holder.stderr is not None and holder.poll() is not None else b""
+    raise PermissionError(f"{' '.join(unshare)}: {stderr.decode().strip() or 'no namespace'}")
+
+
+def _end(holder: subprocess.Popen[bytes]) -> None:
+    holder.kill()
+    holder.wait(_TOOL_SECONDS)
+    if holder.stderr is not None:
+        holder.stderr.close()
+
+
+def _enter(process: int, as_user: bool) -> tuple[str, ...]:
+    user = ("-U", "--preserve-credentials") if as_user else ()
+    return (_tool("nsenter"), "-t", str(process), *user, "-n", "-u")
+
+
+def _bucket(rate: str) -> list[str]:
+    """A token bucket: bursts of a few packets, so that the rate holds for every message."""
+    return ["tbf", "rate", rate, "burst", "128kb", "latency", "400ms"]
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name, path=_PATH)
+    if found is None:
+        raise FileNotFoundError(f"{name} is not installed; scripts/system-packages.sh tests installs it")
+    return found

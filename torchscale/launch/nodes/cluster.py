@@ -1,0 +1,284 @@
+"""Which node of which cluster this is: from options, or from what a scheduler put into the environment."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchscale.config.sections import MAX_NODES
+from torchscale.errors import UsageError
+from torchscale.util.files import read_bounded
+
+TOKEN_VARIABLE = "TORCHSCALE_TOKEN"  # noqa: S105 - the name of the variable
+"""Environment variable with the secret that all nodes of a sweep share."""
+DEFAULT_PORT = 29500
+"""torchrun's default port for its first node."""
+_MIN_TOKEN_CHARACTERS = 16
+"""Who records a handshake can try tokens offline: 16 random characters of 6 bits are beyond that."""
+_MAX_TOKEN_BYTES = 4096
+_SLURM_PORTS = (20_000, 20_000)
+"""First port and their number, as Slurm's examples for torchrun use them: two jobs on a node get two ports."""
+_FIRST_HOST = re.compile(r"([^,\[]+)(?:\[(\d+)[^\]]*\]([^,]*))?")
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What the command line says about the cluster; ``None`` was not given."""
+
+    nodes: int | None = None
+    node_rank: int | None = None
+    master: str | None = None
+    token_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The nodes of a sweep, and which one this is.
+
+    Attributes:
+        nodes: How many, at least 2.
+        node_rank: Of this node, from 0. Node 0 runs the sweep and keeps the run folder.
+        host: Address or name of node 0.
+        port: Where node 0 listens.
+        source: Where this is from, for messages.
+    """
+
+    nodes: int
+    node_rank: int
+    host: str
+    port: int
+    source: str = "options"
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this is node 0."""
+        return self.node_rank == 0
+
+    @property
+    def master(self) -> str:
+        """``host:port``."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What an environment says; ``None`` is not said there."""
+
+    source: str
+    nodes: int
+    node_rank: int | None
+    host: str | None = None
+    port: int | None = None
+
+
+def find_cluster(options: ClusterOptions, nodes: int | None, env: Mapping[str, str]) -> Cluster | None:
+    """The cluster of a sweep; ``None`` for a single node.
+
+    Args:
+        options: Of the command line. They win over ``env``.
+        nodes: ``launch.nodes`` of the config where it is set; an option wins over it.
+        env: ``PET_*`` (torchrun, Kubeflow), ``SLURM_*`` of a step, ``SKYPILOT_*``, ``OMPI_*``; the first found counts.
+
+    Raises:
+        UsageError: something is missing, wrong, or contradicts itself.
+    """
+    asked = options.nodes if options.nodes is not None else nodes
+    if asked == 1:
+        _refuse_options_of_several(options)
+        return None
+    found = next(filter(None, (reader(env) for reader in _READERS)), None)
+    if asked is None and (found is None or found.nodes == 1):
+        _refuse_options_of_several(options)
+        return None
+    count = asked if asked is not None else found.nodes if found is not None else 1
+    if not 1 < count <= MAX_NODES:
+        raise UsageError(f"--nnodes {count}: expected 1 to {MAX_NODES}")
+    source = "options" if found is None or (options.node_rank is not None and options.master) else found.source
+    if found is not None and options.node_rank is None and found.nodes != count:
+        raise UsageError(
+            f"{count} nodes were asked for, but {found.source} says {found.nodes}",
+            hint="make them equal, or also give --node-rank and --master",
+        )
+    node_rank = options.node_rank if options.node_rank is not None else found.node_rank if found is not None else None
+    if node_rank is None:
+        raise UsageError(
+            f"{count} nodes, but which one is this?",
+            hint=f"start the same command on every node, each with its --node-rank 0 to {count - 1}; --nnodes 1 "
+            "measures this node alone",
+        )
+    if not 0 <= node_rank < count:
+        raise UsageError(f"--node-rank {node_rank}: expected 0 to {count - 1} with {count} nodes")
+    host, port = _master(options.master, found, env)
+    return Cluster(count, node_rank, host, port, source)
+
+
+def _refuse_options_of_several(options: ClusterOptions) -> None:
+    given = {"--node-rank": options.node_rank, "--master": options.master, "--token-file": options.token_file}
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"{name} {value} is for several nodes", hint="add --nnodes N, or leave it out")
+
+
+def _master(text: str | None, found: _Found | None, env: Mapping[str, str]) -> tuple[str, int]:
+    """Where node 0 listens.
+
+    Raises:
+        UsageError: it is not known, is no ``HOST:PORT``, or is a loopback address, which no other node reaches.
+    """
+    if text is not None:
+        host, port = parse_master(text)
+    elif found is not None and found.host:
+        host, port = found.host, found.port or DEFAULT_PORT
+    elif env.get("MASTER_ADDR"):
+        host, port = env["MASTER_ADDR"], _number(env, "MASTER_PORT") or DEFAULT_PORT
+    else:
+        raise UsageError(
+            "several nodes need --master HOST:PORT: an address of node 0 that the others reach",
+            hint="for example --master 10.0.0.1:29500, the same on every node",
+        )
+    if is_loopback(host):
+        raise UsageError(
+            f"--master {host}: a loopback address, which other nodes do not reach",
+            hint="use node 0's address in the network of the nodes (`ip -brief address`)",
+        )
+    return host, port
+
+
+def parse_master(text: str) -> tuple[str, int]:
+    """Host and port of ``HOST``, ``HOST:PORT`` or ``[ADDRESS]:PORT``.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:/\[\]]+))(?::(\d{1,5}))?", text)
+    port = int(match[3] or DEFAULT_PORT) if match is not None else 0
+    if match is None or not 1 <= port <= 65535:
+        raise UsageError(f"--master {text}: expected HOST:PORT", hint="for example 10.0.0.1:29500")
+    return match[1] or match[2], port
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` names the machine it is used on."""
+    if host.lower() in ("localhost", "localhost.localdomain"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_token(path: Path | None) -> bytes:
+    """The secret that all nodes share: the content of ``path``, else of the variable :data:`TOKEN_VARIABLE`, which is
+    removed from this process's environment, so that no process of a launch has it.
+
+    Raises:
+        UsageError: there is none, it cannot be read, or it is too short.
+    """
+    variable = os.environ.pop(TOKEN_VARIABLE, "")
+    hint = (
+        "write the same secret on every node: `openssl rand -hex 32 > token`, then --token-file token or "
+        f"{TOKEN_VARIABLE}=$(cat token)"
+    )
+    if path is None:
+        text, origin = variable.strip(), TOKEN_VARIABLE
+        if not text:
+            raise UsageError(f"no token: {TOKEN_VARIABLE} is not set and --token-file is not given", hint=hint)
+    else:
+        origin = f"--token-file {path}"
+        try:
+            text = read_bounded(path, _MAX_TOKEN_BYTES).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not text"
+            raise UsageError(f"{origin}: {reason or error}", hint=hint) from error
+    if len(text) < _MIN_TOKEN_CHARACTERS:
+        raise UsageError(
+            f"{origin}: {len(text)} characters; a token has at least {_MIN_TOKEN_CHARACTERS}, chosen at random",
+            hint=hint,
+        )
+    return text.encode()
+
+
+def _from_torchrun(env: Mapping[str, str]) -> _Found | None:
+    """``PET_*``: what torchrun reads, as Kubeflow's trainer sets it in every pod."""
+    text = env.get("PET_NNODES")
+    if not text:
+        return None
+    if not text.isdigit():
+        raise UsageError(f"PET_NNODES={text}: expected a whole number", hint="a sweep needs a fixed number of nodes")
+    rank, port = _number(env, "PET_NODE_RANK"), _number(env, "PET_MASTER_PORT")
+    return _Found("PET_*", int(text), rank, env.get("PET_MASTER_ADDR"), port)
+
+
+def _from_slurm(env: Mapping[str, str]) -> _Found | None:
+    """A Slurm step (``srun``) with one task on each node. A batch script by itself is no step."""
+    nodes = _number(env, "SLURM_STEP_NUM_NODES")
+    if nodes is None or not env.get("SLURM_STEP_ID"):
+        return None
+    tasks = _number(env, "SLURM_STEP_NUM_TASKS")
+    if nodes > 1 and tasks != nodes:
+        raise UsageError(
+            f"SLURM_STEP_NUM_TASKS={tasks} on {nodes} nodes: expected one task a node",
+            hint="srun --ntasks-per-node=1 torchscale …",
+        )
+    job = _number(env, "SLURM_JOB_ID") or 0
+    first, count = _SLURM_PORTS
+    return _Found(
+        "SLURM_*",
+        nodes,
+        _number(env, "SLURM_NODEID"),
+        first_host(env.get("SLURM_STEP_NODELIST", "")),
+        first + job % count,
+    )
+
+
+def first_host(nodelist: str) -> str | None:
+    """The first host of a list as Slurm writes it: ``gpu[03-05,9]-ib,login1`` → ``gpu03-ib``; ``None`` without any."""
+    match = _FIRST_HOST.match(nodelist.strip())
+    return None if match is None else f"{match[1]}{match[2] or ''}{match[3] or ''}"
+
+
+def _from_skypilot(env: Mapping[str, str]) -> _Found | None:
+    nodes = _number(env, "SKYPILOT_NUM_NODES")
+    if nodes is None:
+        return None
+    addresses = env.get("SKYPILOT_NODE_IPS", "").split()
+    return _Found("SKYPILOT_*", nodes, _number(env, "SKYPILOT_NODE_RANK"), addresses[0] if addresses else None)
+
+
+def _from_open_mpi(env: Mapping[str, str]) -> _Found | None:
+    """``mpirun`` with one process on each node."""
+    size = _number(env, "OMPI_COMM_WORLD_SIZE")
+    if size is None:
+        return None
+    local = _number(env, "OMPI_COMM_WORLD_LOCAL_SIZE")
+    if size > 1 and local != 1:
+        raise UsageError(
+            f"OMPI_COMM_WORLD_LOCAL_SIZE={local}: expected one process a node",
+            hint="mpirun --map-by ppr:1:node torchscale …",
+        )
+    return _Found("OMPI_*", size, _number(env, "OMPI_COMM_WORLD_RANK"))
+
+
+_READERS: tuple[Callable[[Mapping[str, str]], _Found | None], ...] = (
+    _from_torchrun,
+    _from_slurm,
+    _from_skypilot,
+    _from_open_mpi,
+)
+
+
+def _number(env: Mapping[str, str], name: str) -> int | None:
+    """
+    Raises:
+        UsageError: the variable is set to something else than a whole number.
+    """
+    text = env.get(name, "").strip()
+    if not text:
+        return None
+    if not text.isdigit():
+        raise UsageError(f"{name}={text}: expected a whole number")
+    return int(text)

@@ -1,0 +1,91 @@
+"""Addresses, interfaces and ports of this node."""
+
+from __future__ import annotations
+
+import socket
+
+import psutil
+
+from torchscale.errors import MachineError, UsageError
+from torchscale.launch.nodes.cluster import Cluster, is_loopback
+
+_BACKLOG = 256
+"""Connections that may wait: all nodes of a sweep connect in the same second."""
+
+
+def listen_as_leader(cluster: Cluster) -> socket.socket:
+    """A listening socket on the address of ``--master``, and on no other.
+
+    Raises:
+        UsageError: the name does not resolve, the address is not of this machine, or the port is in use.
+    """
+    address = resolve(cluster.host)
+    try:
+        return listen(address, cluster.port)
+    except OSError as error:
+        if isinstance(error, PermissionError):
+            raise UsageError(f"--master {cluster.master}: {error.strerror}", hint="use a port above 1023") from error
+        if address not in addresses():
+            raise UsageError(
+                f"--master {cluster.master}: {address} is no address of this machine, which is node 0",
+                hint=f"the addresses here: {', '.join(sorted(addresses()))}",
+            ) from error
+        raise UsageError(
+            f"--master {cluster.master}: port {cluster.port} cannot be used ({error.strerror or error})",
+            hint="another sweep may use it; choose another port, the same on every node",
+        ) from error
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """A listening socket on one address; port 0 takes a free one.
+
+    Raises:
+        OSError: it cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    server = socket.create_server((address, port), family=family, backlog=_BACKLOG)
+    server.setblocking(False)
+    return server
+
+
+def resolve(host: str) -> str:
+    """The address of ``host``, IPv4 if it has one: the first that is no loopback address.
+
+    Raises:
+        UsageError: it does not resolve to such an address.
+    """
+    try:
+        entries = socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"--master {host}: the name does not resolve ({error})", hint="use the address") from error
+    found = dict.fromkeys(str(entry[4][0]) for entry in sorted(entries, key=lambda entry: entry[0] != socket.AF_INET))
+    usable = [address for address in found if not is_loopback(address)]
+    if not usable:
+        raise UsageError(
+            f"--master {host}: resolves to {', '.join(found)} here, a loopback address that other nodes do not reach",
+            hint="use node 0's address in the network of the nodes",
+        )
+    return usable[0]
+
+
+def free_port(address: str) -> int:
+    """A port of ``address`` that nothing uses at this moment.
+
+    Raises:
+        MachineError: there is none.
+    """
+    try:
+        with listen(address, 0) as server:
+            return int(server.getsockname()[1])
+    except OSError as error:
+        raise MachineError(f"no free port on {address}: {error.strerror or error}") from error
+
+
+def addresses() -> dict[str, str]:
+    """Address → network interface, of this machine."""
+    return {
+        entry.address.partition("%")[0]: name
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
+    }

@@ -1,0 +1,220 @@
+"""What the nodes of a sweep tell each other: each message is one frame of JSON on the channel between them.
+
+Everything here comes from another machine: lengths and counts are bounded, and unknown fields are errors.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from torchscale.config.choices import DeviceKind
+from torchscale.config.sections import MAX_NODES
+from torchscale.schema.base import Frozen
+from torchscale.schema.node.environment import Versions
+
+Name = Annotated[str, Field(max_length=255)]
+"""Of a host, an address, a file: as long as a file system or DNS allows."""
+Text = Annotated[str, Field(max_length=2000)]
+"""A reason in words."""
+NodeRank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Number = Annotated[int, Field(ge=0, lt=1 << 31)]
+
+
+class NodeDescription(Frozen):
+    """What must be equal on all nodes of a sweep, and who says so.
+
+    Attributes:
+        hostname: Of the machine.
+        versions: Software.
+        device: What the device request resolved to.
+        device_names: Of the devices in use, each name once.
+        devices_per_node: Ranks of a launch on this node.
+        threads_per_rank: CPU threads of every rank.
+        plan_hash: Over the ids of all cells.
+        config: Key → value as JSON, secrets redacted.
+    """
+
+    hostname: Name
+    versions: Versions
+    device: DeviceKind
+    device_names: tuple[Name, ...] = ()
+    devices_per_node: Number
+    threads_per_rank: Number
+    plan_hash: Name
+    config: dict[str, str]
+
+
+class Join(Frozen):
+    """Node → first node: asks to take part. ``port`` is that of this node's listener for the check of pairs."""
+
+    type: Literal["join"] = "join"
+    description: NodeDescription
+    port: Port
+
+
+class Unable(Frozen):
+    """Node → first node: it cannot take part, and why."""
+
+    type: Literal["unable"] = "unable"
+    reason: Text
+
+
+class Alive(Frozen):
+    """Either direction, every few seconds: nothing new."""
+
+    type: Literal["alive"] = "alive"
+
+
+class Clock(Frozen):
+    """Node → first node: its clock, in answer to :class:`AskClock`; seconds since the epoch."""
+
+    type: Literal["clock"] = "clock"
+    time: float
+
+
+class Reached(Frozen):
+    """Node → first node: which peers it could not connect to, by node rank, each with the reason."""
+
+    type: Literal["reached"] = "reached"
+    failed: dict[NodeRank, Text]
+
+
+class Ended(Frozen):
+    """Node → first node: its part of a launch has ended; its files follow.
+
+    Attributes:
+        order: Number of the launch.
+        exit_code: torchrun's; negative for a signal; ``None`` if it could not be started.
+        problem: Why torchrun could not be started; else empty.
+        survivors: Processes that could not be terminated.
+        oom_kills: The kernel's out-of-memory kills during the launch.
+    """
+
+    type: Literal["ended"] = "ended"
+    order: Number
+    exit_code: int | None
+    problem: Text = ""
+    survivors: Annotated[tuple[Name, ...], Field(max_length=100)] = ()
+    oom_kills: Number = 0
+
+
+class FileFollows(Frozen):
+    """Node → first node: a file of the launch, of which ``size`` bytes follow as data frames."""
+
+    type: Literal["file"] = "file"
+    order: Number
+    name: Name
+    size: Annotated[int, Field(ge=0)]
+
+
+class Collected(Frozen):
+    """Node → first node: all files of the launch were sent."""
+
+    type: Literal["collected"] = "collected"
+    order: Number
+
+
+class Leaving(Frozen):
+    """Node → first node: it ends now, and why."""
+
+    type: Literal["leaving"] = "leaving"
+    reason: Text
+
+
+class Refused(Frozen):
+    """First node → node: it may not take part, and why."""
+
+    type: Literal["refused"] = "refused"
+    reason: Text
+
+
+class AskClock(Frozen):
+    """First node → node: what time is it?"""
+
+    type: Literal["ask clock"] = "ask clock"
+
+
+class Peer(Frozen):
+    """Where a node's listener for the check of pairs is."""
+
+    node_rank: NodeRank
+    address: Name
+    port: Port
+
+
+class Reach(Frozen):
+    """First node → node: connect to each of these."""
+
+    type: Literal["reach"] = "reach"
+    peers: Annotated[tuple[Peer, ...], Field(max_length=MAX_NODES)]
+
+
+class Start(Frozen):
+    """First node → node: run your part of a launch.
+
+    Attributes:
+        order: Number of the launch.
+        cell_id: A cell of the plan that both have.
+        launch: Which repeat, from 0.
+        node_rank: The node's place in this launch, from 0.
+        nodes: Of this launch.
+        master_port: Of torchrun's store, at the first node's address.
+        counts_flops: As in the task of the first node.
+    """
+
+    type: Literal["start"] = "start"
+    order: Number
+    cell_id: Annotated[str, Field(max_length=1000)]
+    launch: Number
+    node_rank: NodeRank
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    master_port: Port
+    counts_flops: bool
+
+
+class End(Frozen):
+    """First node → node: end your part of a launch, if it still runs, and send its files."""
+
+    type: Literal["end"] = "end"
+    order: Number
+    at_once: bool = False
+    dump_stacks: bool = False
+
+
+class Finish(Frozen):
+    """First node → node: the sweep is over."""
+
+    type: Literal["finish"] = "finish"
+    exit_code: Annotated[int, Field(ge=0, le=255)]
+    reason: Text = ""
+
+
+ToLeader = Annotated[
+    Join | Unable | Alive | Clock | Reached | Ended | FileFollows | Collected | Leaving, Field(discriminator="type")
+]
+"""What the first node reads."""
+ToNode = Annotated[Refused | Alive | AskClock | Reach | Start | End | Finish, Field(discriminator="type")]
+"""What the other nodes read."""
+TO_LEADER: TypeAdapter[ToLeader] = TypeAdapter(ToLeader)
+TO_NODE: TypeAdapter[ToNode] = TypeAdapter(ToNode)
+
+
+class LaunchNode(Frozen):
+    """A node of a launch: ranks ``first_rank`` to ``first_rank + ranks - 1`` ran there.
+
+    Attributes:
+        node_rank: Of the sweep; the first has the run folder.
+        hostname, address: Of the node.
+        first_rank, ranks: Which ranks.
+        clock_offset_seconds: How far its clock is ahead of the first node's; ``None`` for that one.
+    """
+
+    node_rank: NodeRank
+    hostname: Name
+    address: Name
+    first_rank: Number
+    ranks: Number
+    clock_offset_seconds: float | None = None

@@ -3,7 +3,7 @@
 ::
 
     python benchmarks/sweep_efficiency.py --repeats 3             # twelve cells
-    python benchmarks/sweep_efficiency.py --cells 60 --no-bare    # sixty, without the bare torchruns
+    python benchmarks/sweep_efficiency.py --cells 60 --ways group # sixty, in one torchrun alone
     python benchmarks/sweep_efficiency.py --cells 1 --repeats 8   # one cell: what torchscale adds to a torchrun
     python benchmarks/sweep_efficiency.py --cells 1 --steps 300
 
@@ -30,6 +30,8 @@ from pathlib import Path
 from fidelity import describe
 
 HERE = Path(__file__).resolve().parent
+WAYS = ("bare", "cell", "group")
+"""Torchruns of the bare loop, and ``torchscale benchmark`` with either ``launch.isolation``."""
 BATCHES = (4, 8, 12, 16, 24, 32)
 
 
@@ -64,7 +66,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--cells", type=int, default=12, help="1, or an even number")
-    parser.add_argument("--no-bare", action="store_true")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     arguments = parser.parse_args()
     if arguments.cells == 1:
         cells = Cells((32,), (1,), arguments.warmup, arguments.steps)
@@ -73,12 +75,11 @@ def main() -> None:
         batches = BATCHES if count <= len(BATCHES) else tuple(range(3, 3 + count))
         cells = Cells(batches[:count], (1, 2), arguments.warmup, arguments.steps)
     ways: dict[str, Callable[[], Measured]] = {
-        "bare torchruns": lambda: _bare(cells),
-        "isolation: cell": lambda: _sweep("cell", cells),
-        "isolation: group": lambda: _sweep("group", cells),
+        "bare": lambda: _bare(cells),
+        "cell": lambda: _sweep("cell", cells),
+        "group": lambda: _sweep("group", cells),
     }
-    if arguments.no_bare:
-        del ways["bare torchruns"]
+    ways = {name: ways[name] for name in arguments.ways}
     measured: dict[str, list[Measured]] = {name: [] for name in ways}
     for number in range(arguments.repeats):
         for name in list(ways)[:: -1 if number % 2 else 1]:
@@ -87,17 +88,18 @@ def main() -> None:
     for name, sweeps in measured.items():
         wall = statistics.fmean(sweep.wall for sweep in sweeps)
         share = statistics.fmean(sweep.steps / sweep.wall for sweep in sweeps)
-        line = f"  {name:16}  {wall:5.1f} s, {share:5.1%} in steps"
-        if not arguments.no_bare:
-            pairs = zip(sweeps, measured["bare torchruns"], strict=True)
+        line = f"  {name:5}  {wall:5.1f} s, {share:5.1%} in steps"
+        if "bare" in ways and arguments.repeats > 1:
+            pairs = zip(sweeps, measured["bare"], strict=True)
             line += f"; ÷ bare {describe([mine.wall / bare.wall for mine, bare in pairs])}"
         print(line)
-    print("  throughput, group ÷ cell:", describe(_throughput_ratios(measured)))
+    if {"cell", "group"} <= set(ways) and cells.count > 1:
+        print("  throughput, group ÷ cell:", describe(_throughput_ratios(measured)))
 
 
 def _throughput_ratios(measured: dict[str, list[Measured]]) -> list[float]:
     """Of every cell, the geometric mean over the repeats."""
-    group, cell = measured["isolation: group"], measured["isolation: cell"]
+    group, cell = measured["group"], measured["cell"]
     return [
         statistics.geometric_mean(mine.rates[key] / other.rates[key] for mine, other in zip(group, cell, strict=True))
         for key in cell[0].rates

@@ -29,6 +29,7 @@ TESTED_BY: dict[str, str] = {
     "config/messages.py": "config/test_load.py",
     "config/overrides.py": "config/test_values.py",
     "config/yaml_reader.py": "config/test_load.py",
+    "traces/columns.py": "traces/test_soundness.py",
     "traces/kineto/collectives.py": "traces/test_kineto.py",
     "traces/kineto/events.py": "traces/test_kineto.py",
     "traces/kineto/stream.py": "traces/test_kineto.py",

@@ -10,7 +10,7 @@ import pytest
 from torchscale.errors import MachineError
 from torchscale.launch.machine import detect_machine, node_cores, usable_cores
 from torchscale.launch.oom import OomKills
-from torchscale.schema.node.environment import REDACTED
+from torchscale.util.redaction import REDACTED
 
 
 def topology(root: Path, siblings: dict[int, str]) -> Path:

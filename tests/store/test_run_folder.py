@@ -11,6 +11,7 @@ from torchscale.errors import StoreError
 from torchscale.schema.profiles.analysis import ProfileAnalysis, Window, WindowKind
 from torchscale.schema.run.content import Run
 from torchscale.schema.run.experiment_file import PlannedCell
+from torchscale.schema.state import State
 from torchscale.store.run_folder import PROFILED_ONLY, RunFolder, load_profile, load_run
 from torchscale.util.files import atomic_write_text
 
@@ -72,6 +73,9 @@ def test_a_damaged_record_is_named_on_reading_and_quarantined_on_resume(
     assert folder.record(cell, 0) is None
     kept = tmp_path / "run" / "quarantine" / f"{cell.id}-launch-0-damaged-0" / "record.json"
     assert kept.read_text() == content
+    (note,) = folder.set_aside_notes
+    assert told in note
+    assert f"moved to quarantine/{cell.id}-launch-0-damaged-0, and measured again" in note
     assert load_run(tmp_path / "run").problems == ()
 
 
@@ -272,3 +276,56 @@ def test_a_directory_with_one_recording_is_told_from_a_run_folder(tmp_path: Path
     (directory / "analysis.json").write_text("{}")
     with pytest.raises(StoreError, match="Field required"):
         load_profile(directory)
+
+
+@pytest.mark.parametrize("linked", ["cells", "cell", "launch", "quarantine"])
+def test_nothing_is_written_where_a_link_leads_out(tmp_path: Path, linked: str) -> None:
+    folder = measured(tmp_path / "run")
+    cell = trained(folder.experiment.plan[0])
+    launch = folder.launch_directory(cell, 0)
+    if linked == "quarantine":
+        (launch / "record.json").write_text("{}")
+        (tmp_path / "other").mkdir()
+        (tmp_path / "run" / "quarantine").symlink_to(tmp_path / "other")
+    else:
+        moved = {"cells": tmp_path / "run" / "cells", "cell": launch.parent, "launch": launch}[linked]
+        moved.rename(tmp_path / "other")
+        moved.symlink_to(tmp_path / "other")
+    before = sorted(str(path) for path in (tmp_path / "other").rglob("*"))
+    with pytest.raises(StoreError, match="a link that leads out"):
+        folder.record(cell, 0)
+    if linked != "quarantine":
+        with pytest.raises(StoreError, match="a link that leads out"):
+            folder.begin_launch(cell, 1 if linked != "launch" else 0)
+    assert sorted(str(path) for path in (tmp_path / "other").rglob("*")) == before
+
+
+def test_the_results_directory_itself_may_be_a_link(tmp_path: Path) -> None:
+    measured(tmp_path / "disk")
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    folder = RunFolder.open(tmp_path / "run")
+    cell = trained(folder.experiment.plan[0])
+    assert folder.record(cell, 0) == launch_record(cell)
+    folder.begin_launch(trained(folder.experiment.plan[1]), 0)
+
+
+def test_secrets_in_records_of_others_are_not_shown(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    cell = trained(folder.experiment.plan[0])
+    reason = "cannot fetch https://bob:correct-horse-7@hub/x"
+    record = launch_record(cell, state=State.CRASHED, reason=reason)
+    record_path(folder).write_text(record.model_dump_json())
+    (launch,) = load_run(tmp_path / "run").cells[0].launches
+    assert launch.reason == "cannot fetch https://<redacted>@hub/x"
+    assert "correct-horse-7" not in launch.model_dump_json()
+
+
+def test_a_killed_launch_leaves_no_secret_in_its_logs(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "run")
+    cell = trained(folder.experiment.plan[0])
+    log = folder.begin_launch(cell, 0) / "logs" / "none" / "attempt_0" / "0" / "stderr.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("https://bob:correct-horse-7@hub/x\n")
+    folder.begin_launch(cell, 0)
+    (kept,) = (tmp_path / "run" / "quarantine").rglob("stderr.log")
+    assert kept.read_text() == "https://<redacted>@hub/x\n"

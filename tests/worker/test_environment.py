@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchscale.schema.node.environment import REDACTED, Environment
+from torchscale.schema.node.environment import Environment
+from torchscale.util.redaction import REDACTED
 from torchscale.worker import environment
-from torchscale.worker.environment import collect_environment, cpu_only_torch
+from torchscale.worker.environment import collect_environment, cpu_only_torch, relevant_variables
 
 
 def git(directory: Path, *arguments: str) -> str:
@@ -74,3 +75,20 @@ def test_a_build_for_cpus_alone_is_not_imported() -> None:
     code += "\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "False"
+
+
+def test_only_variables_that_can_change_a_figure_are_kept() -> None:
+    found = relevant_variables(
+        {
+            "NCCL_DEBUG": "INFO",
+            "HOME": "/root",
+            "TORCHSCALE_LAUNCHER_PID": "3",
+            "TORCH_NCCL_KEY": "x",
+            "OMP_PLACES": "cores",
+        }
+    )
+    assert found == {"NCCL_DEBUG": "INFO", "OMP_PLACES": "cores", "TORCH_NCCL_KEY": REDACTED}
+
+
+def test_bytes_that_are_no_text_in_a_variable_are_shown_as_escapes() -> None:
+    assert relevant_variables({"NCCL_X": "a\udcffb"}) == {"NCCL_X": "a\\xffb"}

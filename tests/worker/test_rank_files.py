@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from tests.factories import cells, rank_record
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.steps import EpochSample, StepSample
+from torchscale.worker import rank_files
 from torchscale.worker.rank_files import RankFiles
 
 
@@ -20,7 +20,7 @@ def test_progress_is_told_at_once_for_a_new_phase_and_sparingly_within_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(rank_files, "monotonic", lambda: now)
     files = RankFiles(tmp_path, 0)
     files.progress(Progress(phase="starting"))
     files.progress(Progress(phase="building"))

@@ -9,7 +9,7 @@ import typer
 
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, message_console, result_console, status
-from torchscale.cli.parsing import listed, members
+from torchscale.cli.parsing import is_price, listed, members
 from torchscale.cli.rendering import chosen_formats, write_rendered
 from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import UsageError
@@ -146,7 +146,7 @@ def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[st
     prices = []
     for text in texts:
         price = _number(text)
-        if price is None or not 0 < price < float("inf"):
+        if price is None or not is_price(price):
             raise UsageError(f"--cost {text}: expected a price above 0 of a device and hour, such as 2.50")
         prices.append(price)
     if not paths:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -25,6 +26,7 @@ from torchscale.cli import (
     hardware,
     init,
     memory,
+    predict,
     profile,
     report,
     runs,
@@ -34,7 +36,8 @@ from torchscale.cli.command import finish_commands
 from torchscale.cli.earlier import Program
 from torchscale.cli.options import CONTEXT_SETTINGS
 from torchscale.cli.output import configure_output, print_error, replace_unprintable
-from torchscale.errors import ExitCode, TorchscaleError
+from torchscale.errors import ExitCode, TorchscaleError, UsageError
+from torchscale.util.text import is_text, shown_bytes
 from torchscale.version import __version__
 
 app = typer.Typer(
@@ -80,6 +83,7 @@ app.add_typer(profile.app, name="profile")
 app.add_typer(report.app, name="report")
 app.command("runs")(runs.runs)
 app.command("compare")(compare.compare)
+app.command("predict")(predict.predict)
 app.add_typer(baseline.app, name="baseline")
 app.command("autopsy")(autopsy.autopsy)
 app.command("init")(init.init)
@@ -105,13 +109,37 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise _Interrupted
 
 
+def _refuse_broken_text() -> None:
+    """Records are UTF-8 text: a path of other bytes cannot be written into them.
+
+    Raises:
+        UsageError: an argument, or the working directory, holds such bytes.
+    """
+    for argument in sys.argv[1:]:
+        if not is_text(argument):
+            raise UsageError(
+                f"{shown_bytes(argument)}: not text in the encoding of this terminal ({sys.getfilesystemencoding()})",
+                hint="set LC_ALL=C.UTF-8, or rename the file",
+            )
+    try:
+        directory = str(Path.cwd())
+    except OSError as error:
+        raise UsageError(f"the working directory cannot be used: {error.strerror}", hint="cd to another one") from error
+    if not is_text(directory):
+        raise UsageError(
+            f"the working directory {shown_bytes(directory)} has a name that is not UTF-8 text",
+            hint="cd to another one",
+        )
+
+
 def main() -> None:
     """Run the program and leave with its exit code."""
     _Interrupted.raised = False
     replace_unprintable()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
+        _refuse_broken_text()
         app()
     except TorchscaleError as error:
         print_error(error)

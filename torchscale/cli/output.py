@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torchscale.util.redaction import redact_text
 from torchscale.util.text import strip_control
 
 if TYPE_CHECKING:
@@ -77,10 +78,11 @@ def _console(*, stderr: bool) -> Console:
     from rich.text import Text  # noqa: PLC0415
 
     class PrintableConsole(Console):
-        """Names and messages come from files and other programs: none of them may steer the terminal."""
+        """Names and messages come from files and other programs: none of them may steer the terminal or show a
+        secret."""
 
         def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - as rich has it
-            return super().render_str(strip_control(text), **how)
+            return super().render_str(strip_control(redact_text(text)), **how)
 
     return PrintableConsole(stderr=stderr, highlight=False, emoji=False)
 

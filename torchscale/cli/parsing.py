@@ -11,6 +11,9 @@ from torchscale.util.units import parse_duration
 
 E = TypeVar("E", bound=Enum)
 
+_LOWEST_PRICE, _HIGHEST_PRICE = 1e-6, 1e6
+"""Dollars for a device and hour: a thousandth of the price of a core, and far above that of any machine."""
+
 
 def parse_seconds(option: str, text: str) -> float:
     """Seconds above 0 from ``30``, ``30s`` or ``2m``.
@@ -91,3 +94,8 @@ def model_entries(option: str, values: Iterable[str] | None) -> list[object]:
             raise ConfigError(f"{option} {value}: {error.message.rpartition(': ')[2]}") from error
         entries += data if isinstance(data, list) else [data]
     return entries
+
+
+def is_price(price: float | None) -> bool:
+    """Whether it can be the price of a device and hour, in dollars."""
+    return price is not None and _LOWEST_PRICE <= price <= _HIGHEST_PRICE

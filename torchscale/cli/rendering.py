@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from torchscale.cli.output import note
 from torchscale.errors import OutputError, UsageError
 from torchscale.util.files import atomic_write_bytes
+from torchscale.util.text import strip_control
 
 F = TypeVar("F", bound=Enum)
 
@@ -72,7 +74,8 @@ def write_rendered(rendered: bytes, name: str, directory: Path, output: str | No
     if output == "-":
         if name.endswith(".pdf"):
             raise UsageError("a PDF does not go to the terminal", hint="name a file with --output")
-        typer.echo(rendered.decode(), nl=False)
+        text = rendered.decode()
+        typer.echo(strip_control(text, keep="\r") if sys.stdout.isatty() else text, nl=False)
         return None
     path = Path(output) if output is not None else directory / name
     if path.is_dir():

@@ -10,7 +10,7 @@ import typer
 from torchscale.cli.command import Group, words_of
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, result_console, status
-from torchscale.cli.parsing import members
+from torchscale.cli.parsing import is_price, members
 from torchscale.cli.rendering import chosen_formats, open_in_browser, write_rendered
 from torchscale.config.choices import ReportFormat, ResultSchema
 from torchscale.errors import UsageError
@@ -183,7 +183,7 @@ def _source(words: list[Path], option: Path | None, *, latest: bool) -> Path | N
 
 
 def _check_price(price: float | None) -> None:
-    if price is not None and not 0 < price < float("inf"):
+    if price is not None and not is_price(price):
         raise UsageError(f"--cost {price:g}: expected a price above 0 of a device and hour, such as 2.50")
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from torchscale.catalog.models import OptionValue, find_model
 from torchscale.config.base import Axis, AxisSchema, ConfigSection, PositiveInt, as_axis, as_named
@@ -85,6 +85,19 @@ class Experiment(ConfigSection):
     hardware: HardwareSettings = Field(default_factory=HardwareSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
+
+    _hidden: Mapping[str, OptionValue] = PrivateAttr(default_factory=dict)
+
+    @property
+    def hidden(self) -> Mapping[str, OptionValue]:
+        """What stands in place of a secret (``s3://<redacted>@bucket``) → the value; never written to a file."""
+        return self._hidden
+
+    def with_hidden(self, hidden: Mapping[str, OptionValue]) -> Experiment:
+        """This experiment, whose texts stand for these values."""
+        copied = self.model_copy()
+        copied._hidden = hidden
+        return copied
 
     @model_validator(mode="before")
     @classmethod

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from torchscale.config import yaml_reader as strict_yaml
 from torchscale.config.experiment import Experiment
+from torchscale.config.hidden import hide_secrets
 from torchscale.config.messages import explain, shown
 from torchscale.config.overrides import Override, apply_overrides, override_of, parse_overrides
 from torchscale.config.plain_data import plain_data
@@ -77,7 +78,7 @@ def _experiment(document: ConfigDocument, overrides: Sequence[Override]) -> Expe
     messages += [_locate(path, text, document, overrides) for path, text in problems]
     if messages or experiment is None:
         raise ConfigError(_listed(sorted(messages, key=lambda message: message[0])))
-    return experiment
+    return hide_secrets(experiment)
 
 
 def read_document(path: pathlib.Path) -> ConfigDocument:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torchscale.config.messages import EARLIER_KEYS, did_you_mean, dotted_keys, nearest_key, shortened_value, shown
 from torchscale.config.plain_data import plain_data
 from torchscale.config.values import ConfigValue
-from torchscale.config.yaml_reader import Data, KeyPath, format_path, one_line, read_yaml
+from torchscale.config.yaml_reader import MAX_DEPTH, Data, KeyPath, format_path, one_line, read_yaml
 from torchscale.errors import ConfigError, UsageError
 
 _OPTION = re.compile(r"^--([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*)(?:=(.*))?$", re.DOTALL)
@@ -90,6 +90,8 @@ def parse_overrides(arguments: Sequence[str], known_options: Sequence[str] = ())
             value = remaining.pop(0)
         text = f"--{name}={value}"
         path = tuple(name.split("."))
+        if len(path) > MAX_DEPTH:
+            raise ConfigError(one_line(f"{shortened_value(text)}: a key of more than {MAX_DEPTH} parts"))
         overrides.append(Override(path, _value(path, value, text), text))
     return overrides
 

@@ -22,6 +22,8 @@ KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
 """Real configs have a few kilobytes; a larger file is the wrong one, such as a data file or a device."""
+MAX_VALUES = 20_000
+"""Of keys, list entries and values together, and as many cells fit one run; reading them takes a second or two."""
 MAX_DEPTH = 20
 """Configs nest three or four levels deep; the limit keeps recursion over the data safe."""
 MAX_WHOLE = 2**63 - 1
@@ -155,12 +157,15 @@ def _loader(text: str, name: str) -> Iterator[_Loader]:
 
 def _check_events(loader: _Loader, name: str) -> None:
     """Refuse unsupported syntax. Events are a stream, so nothing is expanded."""
-    depth = documents = 0
+    depth = documents = values = 0
     while loader.check_event():
         event: yaml.Event = loader.get_event()  # type: ignore[no-untyped-call]
         where = f"{name}:{event.start_mark.line + 1}" if event.start_mark else name
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise _refusal(where, "anchors and aliases (& and *) are not supported; write the value out")
+        values += isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
+        if values > MAX_VALUES:
+            raise _refusal(where, f"more than {MAX_VALUES:,} keys and values; not a config")
         tag = getattr(event, "tag", None)
         if tag is not None:
             raise _refusal(where, f"tag {tag!r}: tags are not supported; write a plain value")

@@ -27,6 +27,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import GroupItem, LaunchTask
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model, atomic_write_text
+from torchscale.util.logs import keep_log
 
 _END_SECONDS = 20.0
 """Ranks look for the end file every 10 ms and then leave their process group; after this long they are killed."""
@@ -168,12 +169,9 @@ class Group:
     def _copy_new_output(self, directory: Path) -> None:
         """What the ranks printed since the last launch, as the logs of this one: NCCL's choices are read from them."""
         for log in sorted(self._channel.glob("logs/*/attempt_*/*/*.log")):
-            with log.open("rb") as file:
-                file.seek(self._copied.get(log, 0))
-                output = file.read()
-                self._copied[log] = file.tell()
-            if output:
-                (directory / f"rank-{log.parent.name}.{log.name}").write_bytes(output)
+            copied = self._copied.get(log, 0)
+            if log.stat().st_size > copied:
+                self._copied[log] = keep_log(log, directory / f"rank-{log.parent.name}.{log.name}", start=copied)
 
     def _keep_logs(self, directory: Path) -> None:
         flatten_logs(self._channel)

@@ -10,9 +10,10 @@ from pydantic import ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.launch.process import run_bounded
-from torchscale.schema.node.environment import Environment, redact_arguments
+from torchscale.schema.node.environment import Environment
 from torchscale.schema.node.machine import Machine
 from torchscale.util.interpreter import module_command
+from torchscale.util.redaction import redact_arguments
 
 _PROBE_SECONDS = 120.0
 """Importing torch takes a minute from a cold network file system; CUDA's initialization on eight GPUs some seconds."""

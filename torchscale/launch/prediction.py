@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,9 +18,11 @@ _WITHOUT_EFFECT = {"seed": 0, "data_source": "synthetic", "loader": None, "num_s
 """Settings that change no tensor: cells that differ in them alone share a prediction."""
 
 
-def predict_cells(cells: Sequence[TrainingCell], *, timeout_seconds: float) -> dict[str, PredictedMemory]:
+def predict_cells(
+    cells: Sequence[TrainingCell], *, timeout_seconds: float, env: Mapping[str, str]
+) -> dict[str, PredictedMemory]:
     """Predicted memory by cell id. Cells without a prediction, and those beyond the time limit, are left out; cells
-    that take the same memory are predicted once."""
+    that take the same memory are predicted once. ``env``: variables that the launches will have."""
     alike: dict[str, list[TrainingCell]] = {}
     for cell in cells:
         key = cell.model_copy(update=_WITHOUT_EFFECT).model_dump_json(exclude={"measurement", "learning_rate"})
@@ -28,7 +31,9 @@ def predict_cells(cells: Sequence[TrainingCell], *, timeout_seconds: float) -> d
         cells_file = Path(scratch) / "cells.json"
         cells_file.write_bytes(TypeAdapter(list[TrainingCell]).dump_json([members[0] for members in alike.values()]))
         finished = run_bounded(
-            module_command("torchscale.worker.predict", str(cells_file)), timeout_seconds=timeout_seconds
+            module_command("torchscale.worker.predict", str(cells_file)),
+            timeout_seconds=timeout_seconds,
+            env={**os.environ, **env},
         )
     predictions: dict[str, PredictedMemory] = {}
     for line, members in zip(finished.stdout.splitlines(), alike.values(), strict=False):

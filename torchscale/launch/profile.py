@@ -21,11 +21,12 @@ from torchscale.launch.torchrun import Watch, flatten_logs, torchrun_command, wo
 from torchscale.schema.cells.kinds import KINDS
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.task import LaunchTask
-from torchscale.schema.node.environment import redact_arguments
 from torchscale.schema.profiles.recording import RecordedRank, Recording
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model
+from torchscale.util.logs import clean_logs
+from torchscale.util.redaction import redact_arguments
 
 OUTPUT_NAME = "recording"
 EXPORT_SECONDS = 600.0
@@ -130,6 +131,7 @@ def record_program(run: UserRun, request: RecordRequest, nsys: Nsys | None, stop
             ended = _wait(process, run, directory, stop, by_kineto=nsys is None)
         finally:
             process.end()
+    clean_logs(directory)
     ranks = _recorded(directory)
     state, reason, files = _judge_program(process.poll(), ended, ranks, directory, by_kineto=nsys is None)
     if nsys is not None and ended is _Ended.BY_ITSELF:

@@ -26,6 +26,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
+from torchscale.util.logs import clean_logs
 
 _SLOW_SECONDS, _SLOW_STEPS = 10.0, 3.0
 """A launch that runs out of its time is taken for slow and not for hanging if it made progress within ten seconds,
@@ -239,9 +240,10 @@ class _ProgressReader:
 
 
 def flatten_logs(directory: Path, first_rank: int = 0) -> None:
-    """torchrun's ``logs/<run>/attempt_0/<local rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``; empty logs are
-    removed. ``first_rank``: of this node."""
+    """torchrun's ``logs/<run>/attempt_0/<local rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``, bounded and
+    without secrets, as every log here; empty logs are removed. ``first_rank``: of this node."""
     for log in sorted((directory / "logs").glob("*/attempt_*/*/*.log")):
         if log.stat().st_size:
             log.replace(directory / f"rank-{first_rank + int(log.parent.name)}.{log.name}")
+    clean_logs(directory)
     shutil.rmtree(directory / "logs", ignore_errors=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchscale.catalog.devices import find_device
 from torchscale.config.choices import DeviceKind, Malloc
 from torchscale.config.experiment import Experiment
-from torchscale.errors import MachineError
+from torchscale.errors import ConfigError, MachineError
 from torchscale.plan.kinds import plan_kind
 from torchscale.plan.obstacles import ExecutionTarget
 from torchscale.plan.placement import bound_cores, ordered
@@ -22,6 +23,12 @@ from torchscale.schema.run.experiment_file import PlannedCell
 _CORE_FLOPS: Mapping[str, float] = {"fp32": 320e9, "bf16": 8e12, "fp16": 8e12}
 """No CPU core does more: two 512-bit fused multiply-adds a cycle at 5 GHz, and for the short types a matrix unit (AMX)
 of 1,024 pairs a cycle at under 4 GHz."""
+
+
+MAX_CELLS = 20_000
+"""Of a plan, and MAX_LAUNCHES of its repeats: at ten seconds a launch they take days. ``experiment.json`` holds every
+cell, and of 20,000 it has half of the 64 MiB that a reader takes."""
+MAX_LAUNCHES = 100_000
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,7 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
 
     Raises:
         MachineError: the machine lacks a device, core or thread count that the experiment requests.
+        ConfigError: there are more than :data:`MAX_CELLS` cells, or :data:`MAX_LAUNCHES` launches of them.
     """
     device = _resolve_device(experiment, machine)
     available = _available_devices(device, machine)
@@ -129,6 +137,7 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     threads = _threads_per_rank(experiment, device, local_counts, indices, machine)
     torch = machine.environment.versions.torch
     fixed = experiment.launch.threads_per_rank is not None
+    _refuse_too_many(experiment, len(counts))
     nodes = experiment.launch.nodes
     target = ExecutionTarget(
         device, indices, threads, devices, experiment.launch.oversubscribe, torch, fixed, nodes, per_node
@@ -143,6 +152,51 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     peaks = cpu_peaks if device == "cpu" else _documented_peaks(devices, indices)
     malloc = experiment.launch.malloc
     return Plan(cells, device, indices, threads, numa_cores, uuids, peaks, malloc, nodes, per_node)
+
+
+def _refuse_too_many(experiment: Experiment, counts: int) -> None:
+    """Before any cell is made: an experiment of a few lines can stand for millions.
+
+    Raises:
+        ConfigError: the axes have too many combinations.
+    """
+    cells = 0
+    for kind in ("training", "memory"):
+        if kind in experiment.measure:
+            lengths = {**_axis_lengths(experiment), "gpu_counts": counts}
+            cells += math.prod(lengths.values())
+            if cells > MAX_CELLS:
+                axes = " × ".join(f"{length:,} {name}" for name, length in lengths.items() if length > 1)
+                raise ConfigError(
+                    f"{cells:,} cells ({axes}); at most {MAX_CELLS:,} fit one run",
+                    hint="split it into several experiments, or leave out values",
+                )
+    launches = max(cells, 1) * experiment.benchmark.repeats
+    if launches > MAX_LAUNCHES:
+        raise ConfigError(
+            f"{launches:,} launches ({max(cells, 1):,} cells × benchmark.repeats {experiment.benchmark.repeats:,}); at "
+            f"most {MAX_LAUNCHES:,} fit one run",
+            hint="lower benchmark.repeats, or split the experiment",
+        )
+
+
+def _axis_lengths(experiment: Experiment) -> dict[str, int]:
+    """Number of values of each axis but the world sizes, by key: there is a training
+    cell for each combination."""
+    training, model = experiment.training, experiment.model
+    return {
+        "models": len(experiment.models),
+        "batch_sizes": len(experiment.batch_sizes),
+        "training.precision": len(training.precision),
+        "training.optimizer": len(training.optimizer),
+        "training.fused": len(training.fused),
+        "training.gradient_accumulation": len(training.gradient_accumulation),
+        "training.activation_checkpointing": len(training.activation_checkpointing),
+        "parallel.strategy": len(experiment.parallel.strategy),
+        "model.channels_last": len(model.channels_last),
+        "model.compile": len(model.compile),
+        "data.source": len(experiment.data.source),
+    }
 
 
 def _documented_peaks(devices: Sequence[DeviceInfo], indices: Sequence[int]) -> Mapping[str, float]:

@@ -6,6 +6,8 @@ Only the page and its state are served, never a file. By default only this machi
 from __future__ import annotations
 
 import json
+import socket
+import sys
 import threading
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -80,8 +82,11 @@ def make_server(page: LivePage, host: str, port: int) -> ThreadingHTTPServer:
         live = page
         hosts = (*LOOPBACK, host)
 
+    class Server(_Server):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
+        server = Server((host, port), Handler)
     except OSError as error:
         raise MachineError(
             f"cannot listen on {host}:{port}: {error.strerror or error}",
@@ -89,6 +94,15 @@ def make_server(page: LivePage, host: str, port: int) -> ThreadingHTTPServer:
         ) from error
     server.daemon_threads = True
     return server
+
+
+class _Server(ThreadingHTTPServer):
+    """One that says nothing of clients that go away."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that closed its connection, or that was too slow, is no error of the server's."""
+        if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):

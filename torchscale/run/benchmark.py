@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from torchscale.analysis.comparison.conditions import unlike_before
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ProfileTarget, Rerun
 from torchscale.config.experiment import Experiment
+from torchscale.config.hidden import hidden_environment
 from torchscale.errors import ExitCode, MachineError, StoreError
 from torchscale.launch.nodes.cluster import Cluster
 from torchscale.launch.prediction import predict_cells
@@ -23,6 +24,8 @@ from torchscale.run.nodes import leading
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.sweep import Sweep
 from torchscale.schema.cells.kinds import AnyCell, training_workload
+from torchscale.schema.cells.memory import PredictedMemory
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
@@ -210,6 +213,8 @@ def benchmark(
         with leading(cluster, token, planned, stop, observer) as nodes:
             sweep = Sweep(experiment, plan, folder, nodes)
             pending = sweep.prepare(rerun)
+            for note in sweep.notes:
+                observer.note(f"warning: {note}")
             observer.note(_announcement(planned, len(pending)))
             _warn_of_other_conditions(folder.experiment, planned, len(pending), observer)
             observer.detail(f"run folder: {directory}")
@@ -245,7 +250,7 @@ def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:
         settings.seconds,
         settings.max_steps,
         planned.limits,
-        planned.experiment.launch.env,
+        hidden_environment(planned.experiment),
     )
 
 
@@ -275,5 +280,9 @@ def _forecast(planned: PlannedRun, predict: bool, observer: Observer) -> Forecas
     """Predicted memory of the plan's training cells; empty without ``predict``."""
     cells = [cell for cell in map(training_workload, planned.plan.to_run) if cell is not None]
     with observer.status("Predicting memory"):
-        predicted = predict_cells(cells, timeout_seconds=PREDICTION_SECONDS) if predict and cells else {}
+        predicted = _predicted(planned, cells) if predict and cells else {}
     return Forecast(predicted, planned.device_memory_bytes, shared=planned.plan.device == "cpu")
+
+
+def _predicted(planned: PlannedRun, cells: Sequence[TrainingCell]) -> dict[str, PredictedMemory]:
+    return predict_cells(cells, timeout_seconds=PREDICTION_SECONDS, env=hidden_environment(planned.experiment))

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from torchscale.catalog.models import MODELS, PIPELINE, SEQUENCE, TENSOR
+from torchscale.catalog.models import MODELS, PIPELINE, SEQUENCE, TENSOR, OptionValue
 from torchscale.config.experiment import Experiment
+from torchscale.config.hidden import hidden_environment
 from torchscale.config.strategy import PipelineBase
 from torchscale.launch.model_check import check_models
 from torchscale.plan.expand import Plan
@@ -33,8 +34,8 @@ def checked(plan: Plan, experiment: Experiment, observer: Observer) -> Plan:
     checks: Mapping[str, ModelCheck] = {}
     if foreign:
         with observer.status("Checking models"):
-            checks = check_models(foreign, timeout_seconds=_CHECK_SECONDS, env=experiment.launch.env)
-    return replace(plan, cells=tuple(_checked_cell(entry, checks) for entry in plan.cells))
+            checks = check_models(foreign, timeout_seconds=_CHECK_SECONDS, env=hidden_environment(experiment))
+    return replace(plan, cells=tuple(_checked_cell(entry, checks, experiment.hidden) for entry in plan.cells))
 
 
 def disk_problem(directory: str) -> str | None:
@@ -44,7 +45,9 @@ def disk_problem(directory: str) -> str | None:
     return None if os.access(directory, os.W_OK | os.X_OK) else f"{directory}: cannot be written"
 
 
-def _checked_cell(entry: PlannedCell, checks: Mapping[str, ModelCheck]) -> PlannedCell:
+def _checked_cell(
+    entry: PlannedCell, checks: Mapping[str, ModelCheck], hidden: Mapping[str, OptionValue]
+) -> PlannedCell:
     hardware = as_kind(entry.cell, HardwareCell)
     if hardware is not None and hardware.disk_path is not None and entry.skip_reason is None:
         problem = disk_problem(hardware.disk_path)
@@ -53,7 +56,7 @@ def _checked_cell(entry: PlannedCell, checks: Mapping[str, ModelCheck]) -> Plann
     if cell is None or entry.skip_reason is not None:
         return entry
     check = checks.get(model_key(cell))
-    reason = (None if check is None else model_problem(cell, check)) or _missing_data(cell)
+    reason = (None if check is None else model_problem(cell, check)) or _missing_data(cell, hidden)
     return entry if reason is None else entry.model_copy(update={"skip_reason": reason})
 
 
@@ -77,12 +80,12 @@ def model_problem(cell: TrainingCell, check: ModelCheck) -> str | None:
     return None
 
 
-def _missing_data(cell: TrainingCell) -> str | None:
+def _missing_data(cell: TrainingCell, hidden: Mapping[str, OptionValue]) -> str | None:
     """CIFAR-100 that is neither there nor to be downloaded."""
     loader = cell.loader
     if cell.data_source != "cifar100" or loader is None or loader.download:
         return None
-    directory = Path(loader.data_dir)
+    directory = Path(str(hidden.get(loader.data_dir, loader.data_dir)))
     if any((directory / name).is_file() for name in _CIFAR_FILES):
         return None
-    return f"no CIFAR-100 in {directory}: add --data.download=true, or unpack cifar-100-binary.tar.gz there"
+    return f"no CIFAR-100 in {loader.data_dir}: add --data.download=true, or unpack cifar-100-binary.tar.gz there"

@@ -20,11 +20,11 @@ from torchscale.plan.expand import Plan, make_plan
 from torchscale.run.checks import checked
 from torchscale.run.named_machine import machine_named
 from torchscale.run.observer import Observer
-from torchscale.schema.node.environment import redact
 from torchscale.schema.node.machine import Machine
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
 from torchscale.store.lock import locked_folder
+from torchscale.util.redaction import redact, redact_model
 from torchscale.version import __version__
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 """Where run folders go unless a directory is named."""
+
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,10 @@ class PlannedRun:
         return LaunchLimits(settings.timeout_seconds, settings.stall_timeout_seconds)
 
     def experiment_file(self) -> ExperimentFile:
-        """The content of ``experiment.json``; secrets in ``launch.env`` are redacted."""
+        """The content of ``experiment.json``, without secrets."""
         launch = self.experiment.launch
         env = {name: redact(name, value) for name, value in launch.env.items()}
-        return ExperimentFile(
+        file = ExperimentFile(
             tool_version=__version__,
             config=self.experiment.model_copy(update={"launch": launch.model_copy(update={"env": env})}),
             plan_hash=self.plan.hash,
@@ -88,6 +91,7 @@ class PlannedRun:
             created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             threads_per_rank=self.plan.threads_per_rank,
         )
+        return redact_model(file)
 
 
 def find_machine(observer: Observer) -> Machine:
@@ -132,7 +136,8 @@ def measuring(directory: Path) -> Iterator[StopRequest]:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """The first Ctrl-C or TERM asks for an orderly stop; a second one ends the running launch without grace.
+    """The first Ctrl-C, TERM or HUP (the terminal or the connection is closed) asks for an orderly stop; a second one
+    ends the running launch without grace.
 
     Signal handlers belong to the main thread. In any other thread nothing is installed, and the stop request is never
     set by a signal.
@@ -146,7 +151,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    previous = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, request_stop) for number in _STOP_SIGNALS}
     try:
         yield stop
     finally:

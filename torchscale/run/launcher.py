@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torchscale.config.experiment import Experiment
+from torchscale.config.hidden import hidden_environment
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.group import Group
 from torchscale.launch.torchrun import cell_environment, run_launch
@@ -64,7 +65,7 @@ class Launcher:
     ) -> None:
         settings = experiment.launch
         self._plan, self._folder, self._stop, self._on_progress = plan, folder, stop, on_progress
-        self._env, self._log_steps = settings.env, experiment.benchmark.log_step_times
+        self._env, self._log_steps = hidden_environment(experiment), experiment.benchmark.log_step_times
         telemetry = experiment.telemetry
         self._telemetry_seconds = telemetry.interval_seconds if telemetry.enabled else None
         self._limits = LaunchLimits(

@@ -150,6 +150,8 @@ def _measure(
         folder = RunFolder.join(directory, planned.experiment_file())
         sweep = Sweep(planned.experiment, plan, folder)
         pending = sweep.prepare(Rerun.ALL)
+        for note in sweep.notes:
+            observer.note(f"warning: {note}")
         observer.detail(f"run folder: {directory}")
         observer.note(f"{experiment.experiment_name}: on {planned.device_label}")
         with observer.launches(plan.device, len(pending), experiment.benchmark.repeats) as listener:

@@ -132,7 +132,7 @@ def find_max_batch(
         )
     with measuring(directory) as stop, observer.status("Trying batch sizes"):
         trials, batch_size, problem = _search(
-            planned, directory, cells[0], largest=largest, stop=stop, on_trial=on_trial
+            planned, directory, cells[0], largest=largest, stop=stop, on_trial=on_trial, observer=observer
         )
         SummaryFile(RunFolder.open(directory)).write()
         return MaxBatchOutcome(
@@ -148,6 +148,7 @@ def _search(
     largest: int,
     stop: StopRequest,
     on_trial: Callable[[Trial], None],
+    observer: Observer,
 ) -> tuple[tuple[Trial, ...], int | None, str]:
     """Every trial, the largest batch that fits, and why the search ended early; each trial is a cell of the folder."""
     file = planned.experiment_file()
@@ -163,6 +164,8 @@ def _search(
             RunFolder.join(directory, file.model_copy(update={"plan": (PlannedCell(cell=tested),)}))
             if folder.record(tested, 0) is not None:
                 folder.set_aside(tested, 0, "replaced")
+            while folder.set_aside_notes:
+                observer.note(f"warning: {folder.set_aside_notes.pop(0)}")
             trial = Trial(tested, launcher.run(Pending(tested, 0)))
             trials.append(trial)
             on_trial(trial)

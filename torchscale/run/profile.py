@@ -10,6 +10,7 @@ from pathlib import Path
 from torchscale.config.choices import ProfileTarget, Tool, ToolChoice, WindowChoice
 from torchscale.config.dump import changed_content
 from torchscale.config.experiment import Experiment
+from torchscale.config.hidden import hidden_environment
 from torchscale.config.yaml_reader import Data
 from torchscale.errors import ExitCode, MachineError, OutputError, TorchscaleError, TraceError, UsageError
 from torchscale.launch.process import adopt_orphans
@@ -96,7 +97,7 @@ def profile_workload(
         choice = choose_tool(tool.value, planned.plan.device)
     if choice.note:
         observer.note(choice.note)
-    env = planned.experiment.launch.env
+    env = hidden_environment(planned.experiment)
     profiler = CellProfiler(planned.plan, choice, target, seconds, max_steps, planned.limits, env)
     profiled_only = (PlannedCell(cell=cell, skip_reason=PROFILED_ONLY),)
     with measuring(directory) as stop:

@@ -45,7 +45,12 @@ class Sweep:
         self._too_large: dict[str, int] = {}
 
     def prepare(self, rerun: Rerun | None) -> tuple[Pending, ...]:
-        """What is left to run. Damaged records go to quarantine, those to be measured again are set aside."""
+        """What is left to run. Records that cannot be read go to quarantine, and :attr:`notes` says which; those to be
+        measured again are set aside.
+
+        Raises:
+            StoreError: a link leads out of the folder.
+        """
         pending = []
         for launch in range(self._experiment.benchmark.repeats):
             for cell in self._plan.to_run:
@@ -58,6 +63,11 @@ class Sweep:
                 else:
                     self._note_out_of_memory(cell, record)
         return tuple(pending)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What :meth:`prepare` moved to quarantine, since it could not be read, a line each."""
+        return tuple(self._folder.set_aside_notes)
 
     def run(
         self,

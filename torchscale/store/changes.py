@@ -7,6 +7,13 @@ from pathlib import Path
 
 from pydantic_core import from_json
 
+from torchscale.schema.launch.progress import Progress
+from torchscale.store.json_files import MAX_FILE_BYTES
+from torchscale.util.files import leads_out, read_bounded, read_end
+
+_LINE_BYTES = 4096
+"""Of progress: some twenty lines."""
+
 
 def fingerprint(directory: Path) -> str:
     """A text that changes when a launch ends, a recording is analyzed, or the plan grows."""
@@ -38,7 +45,7 @@ def running_launch(directory: Path) -> RunningLaunch | None:
         return None
     newest = max(unfinished, key=_modified_at)
     number = newest.parent.name.rpartition("-")[2]
-    phase, steps = _last_progress(newest)
+    phase, steps = _last_progress(directory, newest)
     return RunningLaunch(newest.parent.parent.name, int(number) if number.isdigit() else 0, phase, steps)
 
 
@@ -55,24 +62,26 @@ def launch_ends(directory: Path, cell_id: str) -> dict[int, tuple[str, float]]:
     for path in directory.glob(f"cells/{cell_id}/launch-*/record.json"):
         number = path.parent.name.rpartition("-")[2]
         try:
-            record = from_json(path.read_bytes())
+            if leads_out(directory, path):
+                continue
+            record = from_json(read_bounded(path, MAX_FILE_BYTES))
             ends[int(number)] = str(record["state"]), float(record["seconds"])
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, RuntimeError, ValueError, TypeError, KeyError):
             continue
     return ends
 
 
-def _last_progress(path: Path) -> tuple[str, int]:
-    """Phase and steps of rank 0's last line."""
+def _last_progress(root: Path, path: Path) -> tuple[str, int]:
+    """Phase and steps of rank 0's last whole line."""
     try:
-        lines = path.read_bytes()[-4096:].splitlines()
-        last = from_json(lines[-1]) if lines else {}
-    except (OSError, ValueError):
+        if leads_out(root, path):
+            return "starting", 0
+        lines = read_end(path, _LINE_BYTES).splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        progress = Progress.model_validate_json(whole[-1]) if whole else Progress(phase="starting")
+    except (OSError, RuntimeError, ValueError):
         return "starting", 0
-    if not isinstance(last, dict):
-        return "starting", 0
-    steps = last.get("steps")
-    return str(last.get("phase", "starting"))[:40], steps if isinstance(steps, int) else 0
+    return progress.phase, progress.steps
 
 
 def _modified_at(path: Path) -> int:

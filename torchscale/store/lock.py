@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +28,7 @@ def locked_folder(path: Path) -> Iterator[None]:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = (path / ".lock").open("a")
+        lock = _open_lock(path / ".lock")
     except OSError as error:
         raise OutputError(f"cannot create {path}: {error.strerror or error}") from error
     with lock:
@@ -44,13 +46,28 @@ def locked_folder(path: Path) -> Iterator[None]:
 def is_locked(path: Path) -> bool:
     """Whether a command writes to the folder at this moment; ``False`` where that cannot be known."""
     try:
-        with (path / ".lock").open() as lock:
+        # A pipe in its place would block until somebody writes to it.
+        with os.fdopen(os.open(path / ".lock", os.O_RDONLY | os.O_NONBLOCK)) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
         return False
     return False
+
+
+def _open_lock(path: Path) -> TextIO:
+    """The lock's file, made if it is not there.
+
+    Raises:
+        OSError: it cannot be made, is a link, or is no regular file.
+    """
+    # For reading and writing, a pipe opens without a second end; a link could make a file elsewhere.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "its .lock is not a regular file; remove it")
+    return os.fdopen(descriptor, "r+")
 
 
 def _lock_with_retry(lock: TextIO) -> None:

@@ -29,7 +29,8 @@ from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
 from torchscale.store.json_files import DamagedFileError, read_lines, read_model
 from torchscale.store.resume import refuse_other_experiment, refuse_other_machine, with_declared_hardware
-from torchscale.util.files import atomic_write_model, fsync_directory
+from torchscale.util.files import atomic_write_model, fsync_directory, leads_out
+from torchscale.util.logs import clean_logs
 
 _LAUNCH_NAME = re.compile(r"^launch-(\d{1,6})$")
 _PROFILE_NAME = re.compile(r"^profile-(\d{1,6})$")
@@ -62,11 +63,18 @@ def load_profile(directory: Path) -> ProfileAnalysis | None:
 
 
 class RunFolder:
-    """A run folder on disk. Only :meth:`create` and the methods named as writing write."""
+    """A run folder on disk. Only :meth:`create` and the methods named as writing write.
+
+    Attributes:
+        path: Its directory.
+        experiment: What ``experiment.json`` holds.
+        set_aside_notes: What :meth:`record` could not read and moved to quarantine, a line each.
+    """
 
     def __init__(self, path: Path, experiment: ExperimentFile) -> None:
         self.path = path
         self.experiment = experiment
+        self.set_aside_notes: list[str] = []
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -161,17 +169,26 @@ class RunFolder:
         return CellRun(planned, tuple(launches), profile), problems
 
     def record(self, cell: AnyCell, launch: int) -> LaunchRecord | None:
-        """The completed launch, or ``None``; a damaged one is moved to quarantine first (writes)."""
+        """The completed launch, or ``None``; one that is damaged or of another version is moved to quarantine first
+        (writes), and :attr:`set_aside_notes` says so.
+
+        Raises:
+            StoreError: its directory is a link that leads out of the folder.
+            OutputError: it cannot be moved.
+        """
         directory = self.launch_directory(cell, launch)
+        self._refuse_link(directory)
         try:
             return self._read_record(directory, cell)
-        except DamagedFileError:
-            self.set_aside(cell, launch, "damaged")
+        except DamagedFileError as error:
+            target = self.set_aside(cell, launch, "damaged")
+            self.set_aside_notes.append(f"{error}; moved to {target.relative_to(self.path)}, and measured again")
             return None
 
     def begin_launch(self, cell: AnyCell, launch: int) -> Path:
         """An empty directory for a launch (writes); what an earlier attempt left there is set aside."""
         directory = self.launch_directory(cell, launch)
+        self._refuse_link(directory)
         if directory.exists():
             self.set_aside(cell, launch, "partial")
         try:
@@ -189,6 +206,7 @@ class RunFolder:
     def begin_profile(self, cell: AnyCell) -> Path:
         """A new, empty directory for a recording of a cell (writes)."""
         parent = self.path / "cells" / cell.id
+        self._refuse_link(parent)
         number = max((_number(earlier) for earlier in self._directories(cell, _PROFILE_NAME)), default=-1) + 1
         directory = parent / f"profile-{number}"
         try:
@@ -206,6 +224,7 @@ class RunFolder:
     def set_aside(self, cell: AnyCell, launch: int, why: str) -> Path:
         """Move a launch to ``quarantine/<cell-id>-launch-K-<why>-<n>`` (writes); nothing is deleted."""
         quarantine = self.path / "quarantine"
+        self._refuse_link(quarantine)
         try:
             quarantine.mkdir(exist_ok=True)
             number = 0
@@ -213,6 +232,8 @@ class RunFolder:
                 number += 1
             self.launch_directory(cell, launch).rename(target)
             fsync_directory(quarantine)
+            if why == "partial":  # the command that ran it was killed before it could clean its logs
+                clean_logs(target)
         except OSError as error:
             raise OutputError(f"cannot set aside a launch of {cell.id}: {error.strerror or error}") from error
         return target
@@ -228,6 +249,24 @@ class RunFolder:
     def launch_directory(self, cell: AnyCell, launch: int) -> Path:
         """Where a launch's files are or would be."""
         return self.path / "cells" / cell.id / f"launch-{launch}"
+
+    def _refuse_link(self, directory: Path) -> None:
+        """Nothing is read, and so nothing may be written, where a link leads out of the folder: others could have put
+        it there, and what is measured into it would be missing from every report.
+
+        Raises:
+            StoreError: a link on the way to ``directory`` leads out.
+        """
+        try:
+            leads = leads_out(self.path, directory)
+        except (OSError, RuntimeError):  # a loop of links
+            leads = True
+        if leads:
+            raise StoreError(
+                f"{directory} is reached by a link that leads out of {self.path}",
+                hint="move the whole results directory instead, and name its new place with --output-dir; the results "
+                "directory itself may be a link",
+            )
 
     def _measured_beyond(self, experiment: ExperimentFile) -> list[PlannedCell]:
         """Cells measured here that the new plan lacks: they stay in the report."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from torchscale.schema.profiles.span import CollectiveSpans, Spans, Steps
+from torchscale.traces.soundness import MAX_NS
 
 _NCCL_OPS = (
     ("allreduce", "all_reduce"),
@@ -137,6 +138,33 @@ def make_collectives(rows: Iterable[CollectiveRow], *, peers_within_group: bool 
 
 
 def make_steps(rows: Iterable[StepRow]) -> Steps:
-    """Columns from rows in any order."""
-    table = np.array(sorted(rows), dtype=np.int64).reshape(-1, 3)
+    """Columns from rows in any order. Of ranges around each other with one number the outer one counts. Where a loop
+    was recorded again, and numbers with it, those of the later loop follow the highest of the first."""
+    bounded = (row._replace(start=_bounded(row.start), end=_bounded(row.end)) for row in rows)
+    table = np.array(_numbered(sorted(bounded, key=lambda row: (row.start, -row.end))), dtype=np.int64).reshape(-1, 3)
     return Steps(table[:, 0], table[:, 1], table[:, 2])
+
+
+def _bounded(time: int) -> int:
+    """Within 64 bits; a time that was cut is refused later."""
+    return max(-MAX_NS, min(time, MAX_NS))
+
+
+def _numbered(rows: Sequence[StepRow]) -> list[StepRow]:
+    """Rows by their start, each number once."""
+    distinct: list[StepRow] = []
+    last: dict[int, StepRow] = {}
+    for row in rows:
+        earlier = last.get(row.number)
+        if earlier is None or row.start >= earlier.end:
+            distinct.append(row)
+            last[row.number] = row
+    if len(last) == len(distinct):
+        return distinct
+    stride, loop, previous = max(last) + 1, 0, -1
+    numbered = []
+    for row in distinct:
+        loop += row.number <= previous
+        previous = row.number
+        numbered.append(row._replace(number=row.number + loop * stride))
+    return numbered

@@ -18,6 +18,7 @@ from torchscale.schema.profiles.span import RankTrace, Trace
 from torchscale.traces.kineto.reader import UNNAMED, is_kineto, read_kineto
 from torchscale.traces.nsys.database import is_sqlite
 from torchscale.traces.nsys.reader import read_nsys
+from torchscale.traces.soundness import sound
 
 REPORT_SUFFIX = ".nsys-rep"
 _PEEK_BYTES = 1 << 20
@@ -26,6 +27,8 @@ _MAX_MEMBERS = 4096
 """Of an archive; a hostile one can hold any number."""
 _MAX_SHOWN = 16
 """Missing ranks that are named; a header may claim any number of them."""
+_MAX_PROBLEM = 200
+"""Characters: an error may quote what it could not read."""
 _JSON_SUFFIXES = (".json", ".json.gz")
 _OURS = ".perfetto.json.gz"
 """Timelines that torchscale wrote; they are not recordings."""
@@ -68,9 +71,10 @@ def read_recordings(paths: list[Path]) -> Trace:
     recorders: set[str] = set()
     for path in paths:
         for recorder, rank, more in _read(path):
-            ranks.append(rank)
+            checked, about_times = sound(rank, UNNAMED)
+            ranks.append(checked)
             recorders.add(recorder)
-            notes += [note for note in more if note not in notes]
+            notes += [note for note in (*more, *about_times) if note not in notes]
     if not ranks:
         raise TraceError("no recording to analyze")
     if len(recorders) > 1:
@@ -144,6 +148,10 @@ def _read(path: Path) -> Iterator[tuple[str, RankTrace, tuple[str, ...]]]:
             yield "torch.profiler", read_kineto(stream, path.name), ()
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise TraceError(f"{path}: cannot be read: {error}", hint="the file may be damaged or cut off") from error
+    except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
+        # Whatever a damaged file makes of its parts: each reader checks what it knows, and none knows all.
+        problem = f"{type(error).__name__}: {error}"[:_MAX_PROBLEM]
+        raise TraceError(f"{path}: not a sound recording ({problem})", hint="the file may be damaged") from error
 
 
 def export_hint(report: Path) -> str:

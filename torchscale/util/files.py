@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchscale.errors import OutputError
+from torchscale.util.redaction import redact_model
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -69,8 +70,8 @@ def atomic_write_text(path: Path, text: str) -> None:
 
 
 def atomic_write_model(path: Path, model: BaseModel) -> None:
-    """Write a schema object as indented JSON, atomically; raises as :func:`atomic_write_bytes` does."""
-    atomic_write_text(path, model.model_dump_json(indent=1) + "\n")
+    """Write a schema object as indented JSON without secrets, atomically; raises as :func:`atomic_write_bytes` does."""
+    atomic_write_text(path, redact_model(model).model_dump_json(indent=1) + "\n")
 
 
 def fsync_directory(directory: Path) -> None:
@@ -95,6 +96,21 @@ def read_bounded(path: Path, limit: int) -> bytes:
     if status.st_size > limit:
         raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
     return path.read_bytes()
+
+
+def read_end(path: Path, limit: int) -> bytes:
+    """The last ``limit`` bytes of a regular file.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe, a device or a directory.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe opens at once
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        file.seek(max(0, status.st_size - limit))
+        return file.read(limit)
 
 
 def leads_out(root: Path, path: Path) -> bool:

@@ -8,9 +8,19 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u2
 """Control characters of terminals, and those that change the direction of text."""
 
 
-def strip_control(text: str) -> str:
-    """``text`` with U+FFFD in place of each character that controls a terminal or the direction of text; line breaks
-    and tabs are kept."""
+def strip_control(text: str, *, keep: str = "") -> str:
+    """``text`` with U+FFFD in place of each character that controls a terminal or the direction of text; line breaks,
+    tabs and those in ``keep`` are kept."""
     if text.isascii() and text.isprintable():
         return text  # the fast path of nearly all texts
-    return _CONTROL.sub("\ufffd", text)
+    return _CONTROL.sub(lambda match: match[0] if match[0] in keep else "\ufffd", text)
+
+
+def is_text(text: str) -> bool:
+    """Whether it can be written as UTF-8: a path of other bytes cannot."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def shown_bytes(text: str) -> str:
+    """``text`` with escapes in place of bytes that are no text, for a message."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -10,10 +10,10 @@ import itertools
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from time import monotonic, perf_counter, sleep
 
 from torchscale.schema.launch.task import COPY_NAME, GroupItem, LaunchTask
 from torchscale.util.process_exit import exit_at_once, flush_output
@@ -31,7 +31,7 @@ mean that it has gone."""
 
 def main() -> None:
     """Run one rank to its end; leaves by ``os._exit``, without Python's teardown."""
-    started = time.perf_counter()
+    started = perf_counter()
     _die_with_parent()
     _volunteer_for_oom_killer()
     faulthandler.enable()
@@ -48,7 +48,7 @@ def main() -> None:
     status, rank, is_group = 0, int(os.environ["RANK"]), len(sys.argv) > 2
     forks = is_group and first.task.device == "cpu" and sys.platform == "linux"
     for number, item in enumerate(itertools.chain([first], launches)):
-        started = time.perf_counter() if number else started
+        started = perf_counter() if number else started
         world_size = item.task.cell.world_size
         if is_group:  # of one node; else torchrun has set both
             os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(world_size)
@@ -110,13 +110,13 @@ def _launches(arguments: list[str]) -> Iterator[GroupItem]:
     record_of_last = channel
     for number in itertools.count():
         path = channel / f"item-{number}.json"
-        deadline = time.monotonic() + _HANDOVER_SECONDS
+        deadline = monotonic() + _HANDOVER_SECONDS
         while not path.exists():
-            if (channel / "end").exists() or time.monotonic() > deadline:
+            if (channel / "end").exists() or monotonic() > deadline:
                 return
             if not record_of_last.exists():  # other ranks are still at it; the launcher bounds how long
-                deadline = time.monotonic() + _HANDOVER_SECONDS
-            time.sleep(_POLL_SECONDS)
+                deadline = monotonic() + _HANDOVER_SECONDS
+            sleep(_POLL_SECONDS)
         item = GroupItem.model_validate_json(path.read_bytes())
         record_of_last = Path(item.directory) / "rank-0.json"
         yield item

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
+from time import perf_counter
 
 import torch
 import torch.distributed as dist
@@ -81,11 +81,11 @@ def time_all_reduce(device: torch.device) -> float:
     times = []
     for _ in range(_TIMED_REPEATS):
         dist.barrier()
-        started = time.perf_counter()
+        started = perf_counter()
         dist.all_reduce(values)
         if device.type == "cuda":
             torch.cuda.synchronize()
-        times.append(time.perf_counter() - started)
+        times.append(perf_counter() - started)
     return statistics.median(times)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -15,11 +17,16 @@ from pathlib import Path
 
 import psutil
 
-from torchscale.schema.node.environment import DeviceInfo, Environment, Versions, relevant_variables
+from torchscale.schema.node.environment import DeviceInfo, Environment, Versions
+from torchscale.util.redaction import redact
+from torchscale.util.text import shown_bytes
 from torchscale.version import __version__
 
 _GIT_SECONDS = 5.0
 """`git describe` takes milliseconds, but can hang on a network file system; the commit is optional."""
+_RELEVANT_NAME = re.compile(
+    r"^(NCCL|CUDA|CUDNN|CUBLAS|NVIDIA|TORCH(?!SCALE_)|PYTORCH|OMP|MKL|KMP|GLOO|UCX|FI|MASTER|SLURM_JOB|SLURM_N|LD_PRELOAD|MALLOC_|GLIBC_TUNABLES)"
+)
 
 
 def collect_environment() -> Environment:
@@ -41,6 +48,15 @@ def collect_environment() -> Environment:
         env=relevant_variables(os.environ),
         git_commit=_git_commit(),
     )
+
+
+def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those environment variables that can change a figure, by name, secrets redacted."""
+    return {
+        shown_bytes(name): redact(name, shown_bytes(variables[name]))
+        for name in sorted(variables)
+        if _RELEVANT_NAME.match(name)
+    }
 
 
 def collect_versions() -> Versions:

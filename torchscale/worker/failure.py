@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import traceback
+from time import time as wall_clock
 
 import torch
 
@@ -46,7 +46,7 @@ def describe_failure(error: BaseException, rank: int) -> RankFailure:
         type=type(error).__name__,
         message=text[:_MESSAGE_CHARACTERS],
         traceback=trace[-_TRACEBACK_CHARACTERS:],
-        time=time.time(),
+        time=wall_clock(),
     )
 
 

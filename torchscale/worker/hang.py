@@ -12,10 +12,10 @@ import json
 import os
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from time import time as wall_clock
 from types import FrameType
 from typing import Any
 
@@ -74,7 +74,7 @@ def write_dump(directory: Path, rank: int, since: float, error: BaseException | 
     dump = RankDump(
         rank=rank,
         pid=os.getpid(),
-        time=time.time(),
+        time=wall_clock(),
         since=since,
         threads=_stacks() if error is None else (_raised(error),),
         groups=_groups(),

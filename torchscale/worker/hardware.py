@@ -6,9 +6,9 @@ import contextlib
 import functools
 import itertools
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -235,19 +235,19 @@ def measure_disk(directory: Path, size: int) -> DiskSample:
     chunk = os.urandom(min(_DISK_CHUNK, size))
     buffer = bytearray(len(chunk))
     try:
-        began = time.perf_counter()
+        began = perf_counter()
         with path.open("wb", buffering=0) as file:
             for start in range(0, size, len(chunk)):
                 file.write(memoryview(chunk)[: size - start])
             os.fsync(file.fileno())
-        written = time.perf_counter() - began
+        written = perf_counter() - began
         drop_from_cache([path])
         resident = resident_share([path])
-        began = time.perf_counter()
+        began = perf_counter()
         with path.open("rb", buffering=0) as file:
             while file.readinto(buffer):
                 pass
-        read = time.perf_counter() - began
+        read = perf_counter() - began
     finally:
         path.unlink(missing_ok=True)
     return DiskSample(

@@ -9,8 +9,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
+from time import perf_counter
 
 import psutil
 
@@ -111,12 +111,12 @@ def has_importer(nsys: Path) -> bool | None:
 def _write_speed(directory: Path) -> float:
     chunk = os.urandom(_WRITE_CHUNK)
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".torchscale-disk-") as file:
-        started = time.perf_counter()
+        started = perf_counter()
         for _ in range(_WRITE_BYTES // _WRITE_CHUNK):
             file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
-        return _WRITE_BYTES / (time.perf_counter() - started)
+        return _WRITE_BYTES / (perf_counter() - started)
 
 
 def _addresses(hostname: str) -> tuple[str, ...] | None:

@@ -6,9 +6,9 @@ import contextlib
 import gc
 import os
 import sys
-import time
 import traceback
 from pathlib import Path
+from time import perf_counter
 
 import torch
 import torch.distributed as dist
@@ -77,13 +77,13 @@ def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "", 
 
 def _run(task: LaunchTask, files: RankFiles, started: float, name: str, *, is_last: bool) -> None:
     kind = worker_kind(task.cell.kind)  # before the clock is read: it is imported here, if no launch before did
-    imported = time.perf_counter()
+    imported = perf_counter()
     files.progress(Progress(phase="starting"))
     torch.set_num_threads(task.threads_per_rank)
     # Resident memory includes that of earlier launches in this process; the CUDA allocator's peak is reset.
     memory_is_ours = task.device == "cuda" or is_last or name == "launch-0"
     with joined_ranks(task, name, is_last=is_last) as ranks:
-        times = Started(imported - started, time.perf_counter() - imported, memory_is_ours)
+        times = Started(imported - started, perf_counter() - imported, memory_is_ours)
         record = kind.measure(task, task.cell, ranks, files, times)
         if record is not None:
             flush_output()  # the launcher reads NCCL's log as soon as every record is there

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from pathlib import Path
+from time import monotonic
 
 from pydantic import BaseModel
 
@@ -28,7 +28,7 @@ class RankFiles:
     def progress(self, progress: Progress) -> None:
         """Append a progress line for the live view: at once for a new phase, else at most two per second."""
         phase, when = self._last_progress
-        now = time.monotonic()
+        now = monotonic()
         if self._rank == 0 and (progress.phase != phase or now - when >= _PROGRESS_SECONDS):
             self._last_progress = (progress.phase, now)
             self._append("progress.jsonl", [progress])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from time import perf_counter
 
 import torch
 from torch.profiler import record_function
@@ -120,7 +120,7 @@ def _for_nsys(
         trainer.step()
     _finish_device(ranks.device)
     ranks.barrier()
-    began = time.perf_counter()
+    began = perf_counter()
     try:
         for step in paced(steps, ranks.device):
             torch.cuda.nvtx.mark(f"torchscale.rank {ranks.rank}/{ranks.world_size}")  # type: ignore[no-untyped-call]
@@ -131,7 +131,7 @@ def _for_nsys(
             files.progress(Progress(phase="recording", steps=step))
     finally:
         _finish_device(ranks.device)
-        seconds = time.perf_counter() - began
+        seconds = perf_counter() - began
         ranks.barrier()
         if ranks.local_rank == 0:
             cuda.cudaProfilerStop()  # CUPTI flushes its buffers here, not at exit

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter
 
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function
@@ -64,7 +64,7 @@ class StepProfiler:
             return
         self._recorded += 1
         if self._recorded == 0:
-            self._began = time.perf_counter()
+            self._began = perf_counter()
         self._ending = self._recorded >= 0 and self._is_complete(self._recorded + 1)
         if self._recorded > 0 and self._is_complete(self._recorded):
             self.close()
@@ -83,7 +83,7 @@ class StepProfiler:
     def _is_complete(self, steps: int) -> bool:
         if self._fixed_steps is not None:
             return steps >= self._fixed_steps
-        elapsed = time.perf_counter() - self._began if self._recorded > 0 else 0.0
+        elapsed = perf_counter() - self._began if self._recorded > 0 else 0.0
         return steps >= self._request.max_steps or elapsed >= self._request.seconds
 
     def _action(self, step: int) -> ProfilerAction:
@@ -100,7 +100,7 @@ class StepProfiler:
             pid=os.getpid(),
             trace=name,
             steps=max(0, self._recorded),
-            seconds=time.perf_counter() - self._began,
+            seconds=perf_counter() - self._began,
         )
         atomic_write_model(directory / f"recorded-rank-{self._rank}.json", done)
 

@@ -7,8 +7,9 @@ records.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
+from time import perf_counter
+from time import time as wall_clock
 
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Phase, Progress
@@ -47,12 +48,12 @@ class Started:
 def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, started: Started) -> RankRecord:
     """Run the cell and return this rank's raw samples: the phases of a launch, in order."""
     files.progress(Progress(phase="building"))
-    build_started = time.perf_counter()
+    build_started = perf_counter()
     import_model(cell)  # its libraries are not the model's memory
     memory = MemoryMeter(ranks.device)
     compilation = CompilationMeter() if cell.compile else None
     trainer = Trainer(cell, ranks, lambda: files.progress(Progress(phase="preparing data")))
-    build_seconds = time.perf_counter() - build_started
+    build_seconds = perf_counter() - build_started
     initial = fingerprint(trainer.module)
 
     files.progress(Progress(phase="warming up"))
@@ -68,9 +69,9 @@ def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, 
     collector.before()
     pinned = task.cpu_sets is not None and task.exclusive_cores
     load = HostLoadMeter(usable_cpus() if pinned else launch_cpus(), pinned=pinned)
-    measured_from = time.time()
+    measured_from = wall_clock()
     batches, stop_rule = launch.measure(warmup, collector)
-    measured_until = time.time()
+    measured_until = wall_clock()
     host_load, memory_use = load.read(), memory.read() if started.memory_is_ours else MemoryUse()
     signals = collector.after(launch.budget_left())
     files.progress(Progress(phase="finishing"))
@@ -217,5 +218,5 @@ class _Launch:
         """Seconds left of the launch's budget, less the reserve; ``None`` without a budget."""
         if self._task.budget_seconds is None:
             return None
-        elapsed = time.time() - self._task.started_at
+        elapsed = wall_clock() - self._task.started_at
         return max(0.0, self._task.budget_seconds - elapsed - _BUDGET_RESERVE_SECONDS)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from time import perf_counter
 from typing import cast
 
 import torch
@@ -198,7 +198,7 @@ class Trainer:
         """
         if self._parallel.no_sync is None or not self._parallel.quiet:
             return None
-        began = time.perf_counter()
+        began = perf_counter()
         self._ranks.barrier()
         self._mark(Phase.START)
         with self._parallel.no_sync():
@@ -210,7 +210,7 @@ class Trainer:
         self._ranks.barrier()
         self.run_batch(1)
         compute = tuple(_compute_seconds(part) for part in parts[1:])
-        return UnsynchronizedWindow(compute, time.perf_counter() - began)
+        return UnsynchronizedWindow(compute, perf_counter() - began)
 
     def close(self) -> None:
         """Stop the loader's processes and free the model: ranks that still hold DDP's reducer at exit can abort."""

@@ -20,6 +20,7 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import FlopCount
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
+from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
@@ -78,7 +79,11 @@ def launch_of(place: int, launch: int, state: State, seconds: float, flops: floa
     if isinstance(cell, CollectivesCell):
         # With NCCL the verdict on a link depends on the algorithm that another cell logs.
         measured = payload(record, CollectivesResult)
-        on_nccl = tuple(rank.model_copy(update={"backend": "nccl"}) for rank in measured.ranks)
+        gpu = DeviceInfo(kind="cuda", index=0, name="NVIDIA H100")
+        common = {"backend": "nccl", "device": gpu, "world_size": cell.world_size}
+        on_nccl = tuple(
+            measured.ranks[0].model_copy(update={**common, "rank": rank}) for rank in range(cell.world_size)
+        )
         choices = (("all_reduce", 1024 << 4, "Ring" if seconds < 1 else "NVLS", "LL"),)
         log = NcclLog(choices=choices) if cell.logs_choices else None
         changes["payload"] = CollectivesResult(ranks=on_nccl, nccl_log=log)

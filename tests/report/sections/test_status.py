@@ -14,6 +14,7 @@ from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.report.document import Status, Tone
 from torchscale.report.sections.causes import cause_groups
 from torchscale.report.sections.status import statuses
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.state import State
@@ -27,9 +28,17 @@ def measured(launches: Sequence[Sequence[LaunchRecord]], **content: Any) -> Stat
     """The first row of a run of as many batch sizes as there are lists of launches."""
     sizes = [2**number for number in range(3, 3 + len(launches))]
     plan = cells(batch_sizes=sizes, gpu_counts=[1])
-    by_cell = {cell.id: [record.model_copy(update={"cell_id": cell.id}) for record in records]
-               for cell, records in zip(plan, launches, strict=True)}  # fmt: skip
+    by_cell = {
+        cell.id: [of_cell(record, cell) for record in records] for cell, records in zip(plan, launches, strict=True)
+    }
     return answers(summarize(run(by_cell, batch_sizes=sizes, gpu_counts=[1], **content)))["Measured?"]
+
+
+def of_cell(record: LaunchRecord, cell: TrainingCell) -> LaunchRecord:
+    """A launch of ``cell`` that ended in the same way."""
+    if record.state is State.OK:
+        return launch_record(cell, record.launch)
+    return record.model_copy(update={"cell_id": cell.id})
 
 
 def record(number: int = 0) -> LaunchRecord:

@@ -11,6 +11,7 @@ import numpy as np
 from torchscale.analysis.comparison.conditions import MeasuredSession, measured_sessions
 from torchscale.analysis.kinds import AnySummary, analysis_kind
 from torchscale.analysis.stats.plausibility import implausible
+from torchscale.analysis.summary.contradictions import contradiction
 from torchscale.analysis.summary.machine import (
     CollectivesSummary,
     HardwareSummary,
@@ -124,6 +125,9 @@ def summarize_any(cell_run: CellRun, repeats: int | None = None, run: Run | None
     """
     cell = cell_run.planned.cell
     kind = analysis_kind(cell.kind)
+    problem = contradiction(cell_run)
+    if problem is not None:
+        return kind.without_figures(cell_run, cell, f"the record contradicts itself ({problem})")
     try:
         with np.errstate(all="ignore"):  # an overflow is found by ``implausible``
             summary = kind.summarize(cell_run, cell, repeats, run)

@@ -76,6 +76,9 @@ def _check(trace: Trace) -> None:
         work = rank.spans.of(SpanKind.COMPUTE, SpanKind.COPY, SpanKind.OPERATOR, SpanKind.READBACK)
         if not work.any() and not len(rank.collectives):
             raise TraceError(f"{rank.source}: an empty recording", hint="record at least one whole training step")
+        lengths = (rank.spans.end - rank.spans.start)[work]
+        if not lengths.any() and not (rank.collectives.end - rank.collectives.start).any():
+            raise TraceError(f"{rank.source}: nothing in it took any time", hint="record it again")
     silent = [
         rank for rank in trace.ranks if "nccl" in (rank.backend or "") and rank.on_device and not len(rank.collectives)
     ]

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from torchscale.config.experiment import Experiment
+from torchscale.config.hidden import hidden_environment
 from torchscale.errors import MachineError
 from torchscale.launch.autopsy import inspect_hang
 from torchscale.launch.collect import Ending, EndingKind, collect_launch, node_file
@@ -172,7 +173,7 @@ def run_part(
         with sampling(directory, task.telemetry_seconds, task.gpu_uuids):
             ending = _run_until_told(
                 command,
-                worker_environment(task, settings.env, place),
+                worker_environment(task, hidden_environment(experiment), place),
                 directory,
                 order=order.order,
                 follower=follower,

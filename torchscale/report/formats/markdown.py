@@ -16,6 +16,7 @@ from torchscale.report.document import (
     Paragraph,
     Table,
 )
+from torchscale.util.text import strip_control
 
 MAX_SUMMARY_LINES = 60
 """Of a summary: a screen of a pull request."""
@@ -118,5 +119,13 @@ def _rows(table: Table, limit: int) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """On one line, with what Markdown or HTML would read as markup escaped."""
-    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", " ".join(text.split()))
+    """On one line, with what Markdown or HTML would read as markup escaped, and without links or mentions: an address
+    and ``@name`` become ones in GitHub's Markdown, though nothing marks them."""
+    line = strip_control(" ".join(text.split()))
+    line = re.sub(r"([\\`*_{}\[\]<>|#~$&])", r"\\\1", line)
+    return _LINKED.sub(_NO_LINK, line)
+
+
+_NO_LINK = "\\g<0>\u2060"
+"""A word joiner behind: it is not seen, and ends what would be a link, a mention or a reference."""
+_LINKED = re.compile(r"\b(?:https?|ftp|mailto|xmpp)(?=:)|\bwww(?=\.)|@(?=[\w-])|\bGH(?=-\d)", re.IGNORECASE)

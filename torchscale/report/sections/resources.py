@@ -19,6 +19,7 @@ from torchscale.report.document import (
     Table,
     TableValue,
     optional_value,
+    shortened,
 )
 from torchscale.report.text.labels import (
     batch_label,
@@ -174,7 +175,7 @@ def telemetry_section(summary: RunSummary) -> Section:
         "interfaces, including loopback."
     )
     problems = dict.fromkeys(telemetry.problem for _, telemetry in read if telemetry.problem)
-    missing = tuple(f"No GPU telemetry: {problem}." for problem in problems)
+    missing = tuple(f"No GPU telemetry: {shortened(problem)}." for problem in problems)
     if not with_gpus and not missing:
         missing = ("No GPU was used, so power, energy and clocks are not available.",)
     blocks: tuple[Block, ...] = (Paragraph(note), Table("Telemetry", columns, tuple(rows)))

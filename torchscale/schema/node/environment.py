@@ -2,50 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from torchscale.config.choices import DeviceKind
 from torchscale.schema.base import Count, Frozen
-
-REDACTED = "<redacted>"
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|PRIVATE|(^|_)(KEY|PWD)|KEY$", re.IGNORECASE)
-_URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s]+(?=@)")
-_RELEVANT_NAME = re.compile(
-    r"^(NCCL|CUDA|CUDNN|CUBLAS|NVIDIA|TORCH(?!SCALE_)|PYTORCH|OMP|MKL|KMP|GLOO|UCX|FI|MASTER|SLURM_JOB|SLURM_N|LD_PRELOAD|MALLOC_|GLIBC_TUNABLES)"
-)
-
-
-def redact(name: str, value: str) -> str:
-    """``value``, unless the variable's name or a URL in it says that it carries a secret."""
-    return REDACTED if _SECRET_NAME.search(name) else _URL_CREDENTIALS.sub(REDACTED, value)
-
-
-def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
-    """A command line without secrets: the values of ``--some.SECRET=value`` and ``--some.SECRET value``, and whole
-    mappings (``--launch.env={SECRET: value}``) whose keys have such names."""
-    shown = []
-    name = ""
-    for argument in arguments:
-        option, equals, value = argument.partition("=")
-        if equals:
-            shown.append(f"{option}={_redact_value(option, value)}")
-        else:
-            shown.append(_redact_value("" if argument.startswith("-") else name, argument))
-        name = argument if argument.startswith("--") and not equals else ""
-    return tuple(shown)
-
-
-def _redact_value(name: str, value: str) -> str:
-    return REDACTED if "{" in value and _SECRET_NAME.search(value) else redact(name, value)
-
-
-def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those environment variables that can change a figure, by name, secrets redacted."""
-    return {name: redact(name, variables[name]) for name in sorted(variables) if _RELEVANT_NAME.match(name)}
 
 
 class DeviceInfo(Frozen):

@@ -6,6 +6,7 @@ are matched here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torchscale.schema.profiles.span import SEND_RECV
 from torchscale.traces.columns import CollectiveRow, direction_of, is_known_op, op_of
 from torchscale.traces.kineto.stream import EventArgs
+from torchscale.traces.soundness import MAX_NS, bounded_ns, whole_number
 
 _GLOO_STAND_INS = {"reduce_scatter": "all_reduce"}
 """What gloo records where it has no operation of its own: it implements reduce-scatter by an all-reduce."""
@@ -72,7 +74,7 @@ def nccl_rows(kernels: Sequence[NcclKernel], base: int) -> Iterator[CollectiveRo
             op_of(name),
             _group_name(args),
             payload_bytes(args),
-            args.sequence,
+            whole_number(args.sequence),
             kernel.stream,
             max(peer),
             direction_of(name),
@@ -133,12 +135,16 @@ def _called_peer(call: GlooCall) -> int:
         values: object = msgspec.json.decode(call.args.values)
     except msgspec.DecodeError:
         return -1
-    numbers = [int(value) for value in values if str(value).isdigit()] if isinstance(values, list) else []
+    texts = [str(value)[:20] for value in values] if isinstance(values, list) else []
+    numbers = [int(text) for text in texts if text.isascii() and text.isdigit()]
     return numbers[0] if numbers and numbers[0] < 1 << 20 else -1
 
 
 def nanoseconds(microseconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Exact: microseconds since the epoch times 1,000 do not fit a float's 53 bits."""
+    """Exact: microseconds since the epoch times 1,000 do not fit a float's 53 bits. Times that no recording has are
+    cut to :data:`~torchscale.traces.soundness.MAX_NS`."""
+    limit = MAX_NS / 1000
+    microseconds = np.clip(microseconds, -limit, limit)
     whole = np.floor(microseconds)
     return whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
 
@@ -146,7 +152,7 @@ def nanoseconds(microseconds: NDArray[np.float64]) -> NDArray[np.int64]:
 def interval(ts: float, dur: float, base: int) -> tuple[int, int]:
     """Start and end in nanoseconds since the epoch, from microseconds since ``base``."""
     start = base + int(nanoseconds(np.array([ts]))[0])
-    return start, start + max(0, round(dur * 1000))
+    return start, start + max(0, bounded_ns(dur))
 
 
 def payload_bytes(args: EventArgs) -> int:
@@ -154,7 +160,7 @@ def payload_bytes(args: EventArgs) -> int:
     elements = max(args.in_elements, args.out_elements)
     if elements >= 0:
         size = _ELEMENT_BYTES.get(args.dtype.lower())
-        return -1 if size is None else elements * size
+        return -1 if size is None else whole_number(elements * size)
     return _bytes_of_shapes(args)
 
 
@@ -171,6 +177,6 @@ def _bytes_of_shapes(args: EventArgs) -> int:
         for shape, kind in zip(shapes, types, strict=False):
             size = _ELEMENT_BYTES.get(str(kind).lower())
             if size is not None and isinstance(shape, list) and shape and all(isinstance(n, int) for n in shape):
-                total += size * int(np.prod(shape))
+                total += size * math.prod(shape)
                 has_size = True
-    return total if has_size else -1
+    return whole_number(total) if has_size and total >= 0 else -1

@@ -32,8 +32,9 @@ from torchscale.traces.kineto.collectives import (
     nccl_rows,
 )
 from torchscale.traces.kineto.stream import NO_ARGS, Event
+from torchscale.traces.soundness import MAX_NS, whole_number
 
-_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_STEP = re.compile(r"ProfilerStep#(\d{1,15})$", re.ASCII)
 _GLOO_PREFIX = "gloo:"
 _LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaGraphLaunch", "hipLaunch")
 _HOST_WAITS = {
@@ -162,6 +163,7 @@ class ColumnBuilder:
             rows = nccl_rows(self._kernels, base)
         else:
             rows = gloo_rows(self._calls, self._completions, base)
+        peak = self._peaks.get(_CUDA if self._on_device else _CPU, -1)
         return EventColumns(
             spans=spans,
             names=self._names.names,
@@ -169,14 +171,14 @@ class ColumnBuilder:
             steps=make_steps(StepRow(*interval(step.ts, step.dur, base), step.number) for step in self._steps),
             on_device=self._on_device,
             pid=self._pid,
-            peak_memory_bytes=self._peaks.get(_CUDA if self._on_device else _CPU),
+            peak_memory_bytes=None if peak < 0 else peak,
         )
 
     def _spans(self, events: list[Event], code: NDArray[np.int32]) -> Spans:
         start = nanoseconds(np.array([event.ts for event in events]))
-        length = np.maximum(nanoseconds(np.array([event.dur for event in events])), 0)
-        lanes = [event.tid if type(event.tid) is int else self._lane(event.tid) for event in events]
-        links = [0 if event.args is None else event.args.correlation for event in events]
+        length = nanoseconds(np.array([event.dur for event in events]))
+        lanes = [self._lane(event.tid) for event in events]
+        links = [0 if event.args is None else whole_number(event.args.correlation, 0) for event in events]
         kind, name, detail = np.array(self._classes, dtype=np.int64).reshape(-1, 3)[code].T
         return Spans(
             start=start,
@@ -249,12 +251,15 @@ class ColumnBuilder:
                 done = GlooCompletion(event.ts, event.dur, op_of(name), args, direction_of(name))
                 self._completions.append(done)
             case Kept.MEMORY:
-                self._peaks[args.device_type] = max(self._peaks.get(args.device_type, -1), args.allocated)
+                allocated = whole_number(args.allocated)
+                self._peaks[args.device_type] = max(self._peaks.get(args.device_type, -1), allocated)
             case Kept.STEP:
                 if (match := _STEP.match(event.name)) is not None:
                     self._steps.append(_Step(event.ts, event.dur, int(match[1])))
                     self._pid = event.pid if isinstance(event.pid, int) else 0
 
     def _lane(self, thread: int | str) -> int:
-        """A thread's number; names get numbers below 0, which no thread has."""
-        return thread if isinstance(thread, int) else self._lanes.setdefault(thread, -1 - len(self._lanes))
+        """A thread's number; names, and numbers of over 62 bits, get numbers below 0, which no thread has."""
+        if type(thread) is int and 0 <= thread < MAX_NS:
+            return thread
+        return self._lanes.setdefault(str(thread)[:100], -1 - len(self._lanes))

@@ -6,9 +6,11 @@ import re
 from pathlib import PurePath
 from typing import BinaryIO
 
+from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import RankTrace
 from torchscale.traces.kineto.events import ColumnBuilder
 from torchscale.traces.kineto.stream import EVENTS_KEY, DistributedInfo, EventStream
+from torchscale.traces.soundness import MAX_NS
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|^r)[-_.]?(\d{1,6})", re.IGNORECASE)
 
@@ -42,6 +44,10 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
     header = stream.header
     info = header.distributed or DistributedInfo()
     rank = info.rank if info.rank is not None else _rank_in_name(source)
+    if not 0 <= header.base_nanoseconds < MAX_NS:
+        raise TraceError(
+            f"{source}: baseTimeNanoseconds is no time of a recording", hint="record it again, or leave this file out"
+        )
     columns = builder.finish(header.base_nanoseconds)
     return RankTrace(
         rank=UNNAMED if rank is None else rank,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -18,10 +18,16 @@ _MAX_HEADER_BYTES = 16 << 20
 _MAX_EVENT_BYTES = 64 << 20
 """The largest events carry call stacks and shapes, some KiB; beyond this the text is not JSON, and is not collected."""
 _BETWEEN_EVENTS = re.compile(rb"\}\s*,\s*\{")
-_CUT_WINDOWS = (1 << 14, 1 << 18)
-"""Where the last end of an event is looked for: nearly always within the last 16 KiB of a piece."""
-_MAX_CUTS, _MAX_LIST_ENDS = 64, 256
-"""How many places are tried before a text is taken for broken; each costs a decoding of the piece."""
+_CUT_WINDOW = 1 << 14
+"""Where the last end of an event is looked for first: nearly always within the last 16 KiB of a piece."""
+_MAX_CUTS, _MAX_LIST_ENDS = 4, 256
+"""How many places are tried before the text is scanned from its start, or taken for broken; each costs a decoding of
+the piece."""
+_LIST_END_BYTES = 1 << 28
+"""Decoded at most to find the list's end: two hundred pieces."""
+_MAX_EVENTS = 50_000_000
+"""Some ten gigabytes of a trace. More are not collected from a file that unpacks to hundreds of times its size."""
+_TOKEN = re.compile(rb'["{}]')
 
 
 class EventArgs(msgspec.Struct, gc=False):
@@ -81,6 +87,26 @@ _decode_events = msgspec.json.Decoder(list[Event]).decode
 _decode_header = msgspec.json.Decoder(Header).decode
 
 
+class _Scanned(NamedTuple):
+    """How far a text was read for ends of events: where, how deep in objects, whether in a string, and the last place
+    between two events."""
+
+    position: int = 0
+    depth: int = 0
+    in_string: bool = False
+    between: tuple[int, int] | None = None
+
+
+def _string_end(text: bytes, position: int) -> tuple[int, bool]:
+    """Where the string that ``position`` lies in ends, and whether it does; else how far it was read."""
+    while (quote := text.find(b'"', position)) >= 0:
+        before = text[position:quote]
+        if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
+            return quote + 1, True
+        position = quote + 1
+    return position + len(text[position:].rstrip(b"\\")), False
+
+
 class EventStream:
     """The event list in pieces, and the header, which may stand before and after the list.
 
@@ -92,6 +118,7 @@ class EventStream:
         self._file, self._source = file, source
         self._before = b""
         self._offset = 0
+        self._scanned = _Scanned()
         self.header = Header()
 
     def events(self) -> Iterator[list[Event]]:
@@ -101,6 +128,7 @@ class EventStream:
             TraceError: the text is not a trace, is cut off, or an event has another form than torch.profiler writes.
         """
         rest = self._open()
+        count = 0
         while piece := self._file.read(_PIECE_BYTES):
             rest += piece
             cut = self._cut(rest)
@@ -110,8 +138,12 @@ class EventStream:
                 continue
             events, used = cut
             yield events
+            count += len(events)
+            if count > _MAX_EVENTS:
+                raise self._error(f"more than {_MAX_EVENTS:,} events")
             self._offset += used
             rest = rest[used:]
+            self._scanned = _Scanned()
         yield self._last(rest)
 
     def _open(self) -> bytes:
@@ -133,16 +165,43 @@ class EventStream:
 
     def _cut(self, text: bytes) -> tuple[list[Event], int] | None:
         """The events up to the last end of one that ``text`` holds, and how many bytes they and their comma take."""
-        end = len(text)
-        for window in (*_CUT_WINDOWS, end):
-            start = max(0, end - window)
-            for match in reversed(list(_BETWEEN_EVENTS.finditer(text, start))[-_MAX_CUTS:]):
-                events = self._try(text[: match.start() + 1])
-                if events is not None:
-                    return events, match.end() - 1
-            if start == 0:
+        start = max(0, len(text) - _CUT_WINDOW)
+        # Where a text was scanned before, its end lies in a long string, and these are no ends of events either.
+        likely = [] if self._scanned.position else list(_BETWEEN_EVENTS.finditer(text, start))[-_MAX_CUTS:]
+        for match in reversed(likely):
+            events = self._try(text[: match.start() + 1])
+            if events is not None:
+                return events, match.end() - 1
+        between = self._last_between(text)
+        events = None if between is None else self._try(text[: between[0] + 1])
+        return None if between is None or events is None else (events, between[1] - 1)
+
+    def _last_between(self, text: bytes) -> tuple[int, int] | None:
+        """Start and end of the last place between two events, found by reading the text from where the last call ended:
+        what stands in strings does not count."""
+        at = self._scanned
+        while at.position < len(text):
+            if at.in_string:
+                end, closed = _string_end(text, at.position)
+                at = at._replace(position=end, in_string=not closed)
+                if not closed:
+                    break  # it goes on in the next piece
+                continue
+            token = _TOKEN.search(text, at.position)
+            if token is None:
+                at = at._replace(position=len(text))
                 break
-        return None
+            match token[0]:
+                case b'"':
+                    at = at._replace(in_string=True)
+                case b"{":
+                    at = at._replace(depth=at.depth + 1)
+                case _:
+                    between = _BETWEEN_EVENTS.match(text, token.start()) if at.depth == 1 else None
+                    at = at._replace(depth=at.depth - 1, between=between.span() if between else at.between)
+            at = at._replace(position=token.end())
+        self._scanned = at
+        return at.between
 
     def _try(self, text: bytes) -> list[Event] | None:
         try:
@@ -154,10 +213,11 @@ class EventStream:
 
     def _last(self, text: bytes) -> list[Event]:
         """The events to the list's end; sets the header from what stands before and after the list."""
-        position = len(text)
+        position, budget = len(text), _LIST_END_BYTES
         for _ in range(_MAX_LIST_ENDS):
             position = text.rfind(b"]", 0, position)
-            if position < 0:
+            budget -= position
+            if position < 0 or budget < 0:
                 break
             body = text[:position].rstrip().removesuffix(b",")
             events = self._try(body)
@@ -172,7 +232,7 @@ class EventStream:
             return
         try:
             self.header = _decode_header(self._before + b'"traceEvents": []' + after)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._error(f"what stands around traceEvents: {error}") from error
 
     def _error(self, what: str) -> TraceError:

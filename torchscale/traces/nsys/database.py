@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 
 from torchscale.errors import TraceError
 
+_LIMIT_LENGTH = 0
+"""SQLITE_LIMIT_LENGTH, which the module names from Python 3.11 on."""
+_MAX_VALUE_BYTES = 64 * 2**20
+"""Of one value: the longest names of kernels have some ten thousand characters."""
+
 
 def is_sqlite(beginning: bytes) -> bool:
     """Whether a file that starts like this is a SQLite database."""
@@ -25,7 +30,9 @@ class Database:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self.connection, self._path = connection, path
         self._columns: dict[str, set[str]] = {}
-        for (table,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'"):
+        # A virtual table is a program that makes rows up.
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+        for (table,) in self.rows(query):
             self._columns[str(table)] = set()
 
     def has(self, table: str, *columns: str) -> bool:
@@ -33,6 +40,9 @@ class Database:
         if table not in self._columns:
             return False
         if not self._columns[table]:
+            # nsys writes no generated columns; a few bytes of one can stand for gigabytes.
+            if any(row[6] not in (0, 1) for row in self.rows(f"PRAGMA table_xinfo({table})")):
+                raise TraceError(f"{self._path}: {table} has a generated column; not an export of nsys")
             self._columns[table] = {str(row[1]) for row in self.rows(f"PRAGMA table_info({table})")}
         return self._columns[table].issuperset(columns)
 
@@ -63,9 +73,10 @@ class Database:
         return flat.reshape(-1, width)
 
     def strings(self, numbers: Iterable[int]) -> dict[int, str]:
-        """Text of these ids of StringIds."""
+        """Text of these ids of StringIds; a stand-in for those that it lacks."""
         texts: dict[int, str] = {}
         for number in numbers:
+            texts[int(number)] = f"(name {number} is not in the export)"
             for (value,) in self.rows("SELECT value FROM StringIds WHERE id = ?", (int(number),)):
                 texts[int(number)] = str(value)
         return texts
@@ -84,6 +95,9 @@ def open_database(path: Path) -> Iterator[Database]:
         raise TraceError(f"{path}: {error}") from error
     try:
         connection.execute("PRAGMA trusted_schema = OFF")  # a view or trigger in a hostile file runs no function
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        if hasattr(connection, "setlimit"):  # from Python 3.11
+            connection.setlimit(_LIMIT_LENGTH, _MAX_VALUE_BYTES)
         yield Database(connection, path)
     finally:
         connection.close()

@@ -22,6 +22,7 @@ from torchscale.traces.columns import (
     op_of,
 )
 from torchscale.traces.nsys.database import Database, open_database
+from torchscale.traces.soundness import MAX_NS
 
 _KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 _MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -31,7 +32,8 @@ _PID_UNIT = 0x1000000
 """In globalPid and globalTid the process stands above 24 bits for the thread."""
 _PUSH_POP, _START_END = 59, 60
 """NVTX event types: ranges of a thread, and of a process."""
-_STEP = re.compile(r"(?:torchscale\.)?(?:ProfilerStep|step|iteration|iter)[ _:#]*(\d+)", re.IGNORECASE)
+_STEP = re.compile(r"(?:torchscale\.)?(?:ProfilerStep|step|iteration|iter)[ _:#]*(\d{1,15})", re.IGNORECASE | re.ASCII)
+_HINT = "export it again from the .nsys-rep"
 _RANK_MARK = re.compile(r"torchscale\.rank (\d{1,6})/(\d{1,6})")
 _LAUNCH = re.compile(r"(?:cuda|cu)(?:Launch|GraphLaunch|MemcpyAsync|MemsetAsync|Memcpy\w*Async)")
 _HOST_WAIT = re.compile(r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize|cudaMemcpy(?:_v\d+)?$")
@@ -59,7 +61,9 @@ def read_nsys(path: Path) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
         ]
         if not pids:
             raise TraceError(f"{path}: its kernels do not say which process ran them; export with a newer nsys")
-        return _Export(database, path).ranks(sorted(int(str(pid)) for pid in pids))
+        if not all(isinstance(pid, int) for pid in pids):
+            raise TraceError(f"{path}: a process number of its kernels is no integer", hint=_HINT)
+        return _Export(database, path).ranks(sorted(pid for pid in pids if isinstance(pid, int)))
 
 
 def _recorder_message(database: Database) -> str:
@@ -139,7 +143,7 @@ class _Export:
         if not self.database.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
             return 0
         for (value,) in self.database.rows("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME"):
-            if isinstance(value, int):
+            if isinstance(value, int) and 0 <= value < MAX_NS:
                 return value
         return 0
 
@@ -150,7 +154,8 @@ class _Export:
         queries = [f"SELECT DISTINCT {self._name_column()} FROM {_KERNEL}"]
         if self.database.has(_RUNTIME, "nameId"):
             queries.append(f"SELECT DISTINCT nameId FROM {_RUNTIME}")
-        return sorted({int(str(value)) for query in queries for (value,) in self.database.rows(query)})
+        values = {value for query in queries for (value,) in self.database.rows(query)}
+        return sorted(value for value in values if isinstance(value, int))
 
     def _kernels(
         self, pid: int, base: int, names: dict[int, str], numbers: dict[int, int]
@@ -219,11 +224,13 @@ class _Export:
             )
             for start, end, thread, name in self.database.rows(query, (pid, pid + _PID_UNIT, _PUSH_POP, _START_END)):
                 match = _STEP.fullmatch(str(name))
-                span = base + int(str(start)), base + int(str(end))
+                if not isinstance(start, int) or not isinstance(end, int) or not isinstance(thread, int):
+                    raise TraceError(f"{self.path}: an NVTX range whose times or thread are no integers", hint=_HINT)
+                span = base + start, base + end
                 if match is not None:
                     steps.append(StepRow(*span, int(match[1])))
                 elif str(name).startswith(("enumerate(DataLoader)", "torchscale.data_wait")):
-                    waits.append((span[0] - base, span[1] - base, int(str(thread)), 0))
+                    waits.append((start, end, thread, 0))
         table = np.array(waits, dtype=np.int64).reshape(-1, 4) if waits else nothing
         names = np.full(len(table), input_name, dtype=np.int32)
         return _spans(table, base, SpanKind.INPUT, names), make_steps(steps)
@@ -298,7 +305,7 @@ def _spans(
     start = table[:, 0] + base
     return Spans(
         start=start,
-        end=np.maximum(start, table[:, 1] + base),
+        end=table[:, 1] + base,
         kind=np.full(count, kind, dtype=np.int8),
         name=names,
         lane=table[:, 2].copy(),

@@ -18,6 +18,7 @@ from torchscale.schema.cells.training import Loader, TrainingCell
 from torchscale.schema.launch.rank import DataUse
 from torchscale.util.files import atomic_write_bytes
 from torchscale.worker.data.loader import LoadedData
+from torchscale.worker.hidden import reveal
 from torchscale.worker.models.interface import BatchOfTensors, ImageInputs, Workload
 from torchscale.worker.process_group import Ranks
 
@@ -47,7 +48,7 @@ def open_dataset(workload: Workload, cell: TrainingCell, settings: Loader, ranks
         raise ValueError(
             f"cifar100 has {CLASSES} classes, {cell.model} {images.num_classes}; set num_classes: {CLASSES}"
         )
-    directory = Path(settings.data_dir)
+    directory = Path(str(reveal(settings.data_dir)))
     if ranks.local_rank == 0:
         find_file(directory, download=settings.download)
     ranks.barrier()

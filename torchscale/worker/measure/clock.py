@@ -1,8 +1,12 @@
-"""All clocks that time steps. A mark is cheap; the times are read later, between batches."""
+"""All clocks that time steps. A mark is cheap; the times are read later, between batches.
+
+The functions of :mod:`time` are bound here, as everywhere in the worker, when the module is imported: before a user's
+model, which may replace them.
+"""
 
 from __future__ import annotations
 
-import time
+from time import perf_counter
 from typing import Protocol
 
 import torch
@@ -28,7 +32,7 @@ class HostClock:
 
     def mark(self) -> None:
         """Take the host's time now."""
-        self._marks.append(time.perf_counter())
+        self._marks.append(perf_counter())
 
     def read(self) -> list[float]:
         """Seconds of every mark since the first one; clears the marks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import perf_counter
 from typing import Any
 
 
@@ -33,8 +33,8 @@ class CompilationMeter:
 
     def _start(self, *details: object) -> None:
         del details
-        self._began = time.perf_counter()
+        self._began = perf_counter()
 
     def _end(self, *details: object) -> None:
         del details
-        self.seconds = (self.seconds or 0.0) + time.perf_counter() - self._began
+        self.seconds = (self.seconds or 0.0) + perf_counter() - self._began

@@ -8,9 +8,9 @@ import os
 import re
 import resource
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
+from time import perf_counter, process_time
 
 import psutil
 import torch
@@ -25,16 +25,16 @@ class HostLoadMeter:
 
     def __init__(self, cpus: tuple[int, ...], *, pinned: bool) -> None:
         self._cpus, self._pinned = cpus, pinned
-        self._wall, self._process, self._busy = time.perf_counter(), time.process_time(), _busy_seconds(cpus)
+        self._wall, self._process, self._busy = perf_counter(), process_time(), _busy_seconds(cpus)
         self._children = _children_seconds()
 
     def read(self) -> HostLoad:
         """Seconds since construction: wall time, busy time of the CPUs, CPU time of this rank with its loader
         processes."""
         return HostLoad(
-            wall_seconds=time.perf_counter() - self._wall,
+            wall_seconds=perf_counter() - self._wall,
             busy_seconds=_busy_seconds(self._cpus) - self._busy,
-            process_seconds=time.process_time() - self._process + self._by_children(),
+            process_seconds=process_time() - self._process + self._by_children(),
             cores=len(self._cpus),
             pinned=self._pinned,
         )

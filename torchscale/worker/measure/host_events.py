@@ -6,7 +6,7 @@ import gc
 import mmap
 import resource
 import statistics
-import time
+from time import perf_counter
 
 import psutil
 import torch
@@ -41,9 +41,9 @@ class CollectionMeter:
     def _note(self, phase: str, info: dict[str, int]) -> None:
         del info
         if phase == "start":
-            self._began = time.perf_counter()
+            self._began = perf_counter()
         elif self._began is not None:
-            took = time.perf_counter() - self._began
+            took = perf_counter() - self._began
             self.seconds += took
             self.longest = max(self.longest, took)
             self.count += 1
@@ -106,11 +106,11 @@ def seconds_per_fault() -> float:
             if hasattr(mmap, "MADV_NOHUGEPAGE"):
                 mapping.madvise(mmap.MADV_NOHUGEPAGE)
             pages = torch.frombuffer(mapping, dtype=torch.uint8)[:: mmap.PAGESIZE]
-            began = time.perf_counter()
+            began = perf_counter()
             pages.fill_(1)
-            first = time.perf_counter()
+            first = perf_counter()
             pages.fill_(2)
-            costs.append((first - began - (time.perf_counter() - first)) / len(pages))
+            costs.append((first - began - (perf_counter() - first)) / len(pages))
             del pages  # or the mapping cannot be closed
     return max(0.0, statistics.median(costs))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import statistics
-import time
 from collections.abc import Sequence
-from pathlib import Path
+from time import perf_counter
 
+import psutil
 import torch
 import torch.distributed as dist
 
@@ -69,7 +69,7 @@ def _all_reduce_seconds(elements: Sequence[int], buffer: torch.Tensor, ranks: Ra
     """Seconds from a barrier until all all-reduces are done; several run at once, as in training."""
     ranks.barrier()
     _finish(ranks)
-    began = time.perf_counter()
+    began = perf_counter()
     works: list[dist.Work | None] = []
     used = 0
     for count in elements:
@@ -80,7 +80,7 @@ def _all_reduce_seconds(elements: Sequence[int], buffer: torch.Tensor, ranks: Ra
         used += count
     _wait(works)
     _finish(ranks)
-    return time.perf_counter() - began
+    return perf_counter() - began
 
 
 def _wait(works: Sequence[dist.Work | None]) -> None:
@@ -99,8 +99,5 @@ def _interface(ranks: Ranks) -> tuple[str | None, float | None]:
     name = os.environ.get("GLOO_SOCKET_IFNAME")
     if ranks.device.type == "cuda" or not name or "," in name or "/" in name:
         return None, None
-    try:
-        megabits = int(Path("/sys/class/net", name, "speed").read_text())
-    except (OSError, ValueError):
-        return name, None  # the loopback has none
-    return name, megabits * 1e6 / 8 if megabits > 0 else None
+    status = psutil.net_if_stats().get(name)  # of this network namespace, which /sys need not show
+    return name, status.speed * 1e6 / 8 if status is not None and status.speed > 0 else None  # the loopback has none

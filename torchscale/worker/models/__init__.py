@@ -7,6 +7,7 @@ from types import ModuleType
 
 from torchscale.catalog.models import ModelFacts, find_model
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.worker.hidden import reveal
 from torchscale.worker.models import custom
 from torchscale.worker.models.interface import Workload
 
@@ -29,7 +30,7 @@ def build_workload(cell: TrainingCell) -> Workload:
     """The cell's model, on CPU. Weights come from torch's current seed; nothing is downloaded."""
     facts = find_model(cell.model)
     if facts is None:
-        return custom.build(cell.model, cell.model_options)
+        return custom.build(cell.model, {name: reveal(value) for name, value in cell.model_options.items()})
     family = _family(facts)
     workload = family.build(cell.model, cell.model_options)
     assert isinstance(workload, Workload)  # noqa: S101 - narrows the dynamic import for the type checker

@@ -1,0 +1,102 @@
+"""Secrets, and models that do things to their process, through the real program."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from tests.campaign import cases
+
+from .conftest import FAST, Program
+
+pytestmark = pytest.mark.integration
+
+SECRET = "correct-horse-7"  # noqa: S105 - made up
+OTHER = "battery-staple-9"
+
+
+def everything_written(program: Program) -> dict[str, str]:
+    files = (path for path in program.directory.rglob("*") if path.is_file() and path.name != "config.json")
+    return {str(path): path.read_bytes().decode("utf-8", "replace") for path in files}
+
+
+def test_no_secret_reaches_a_file_or_the_terminal(program: Program) -> None:
+    """In an exception, the ranks' output, options, data_dir, variables and the command line; and the model gets it."""
+    address = f"https://bob:{SECRET}@hub/x"
+    models = [
+        {"name": "hostile:build", "kind": kind, "address": address, "expects": "HUB_ADDRESS", "api_token": OTHER}
+        for kind in ("none", "raises")
+    ]
+    config = program.config(
+        models=models,
+        gpu_counts=[1],
+        data={"data_dir": f"s3://key:{SECRET}@bucket/x"},
+        launch={"env": {"DB_PASS": OTHER}, "isolation": "group"},
+    )
+    variables = {"HUB_TOKEN": SECRET, "HUB_ADDRESS": address}
+    done = program.run("--verbose", "benchmark", config, f"--launch.env.OTHER_PASS={OTHER}", **variables)
+    assert done.returncode == 1, done.stderr
+    states = {record["state"] for record in program.records().values()}
+    assert states == {"ok", "crashed"}
+    again = program.run("benchmark", config, f"--launch.env.OTHER_PASS={OTHER}", **variables)
+    assert "2 done before" in again.stderr.replace("\n", " "), again.stderr  # the cells are the same, secrets aside
+    outputs = [done.stdout, done.stderr, again.stdout, again.stderr]
+    for kind in ("html", "md", "csv", "json"):
+        shown = program.run("report", "results/run", "--format", kind)
+        assert shown.returncode == 0, shown.stderr
+        outputs += [shown.stdout, shown.stderr]
+    outputs.append(program.run("report", "results/run", "--format", "terminal").stdout)
+    written = everything_written(program)
+    assert any("cannot fetch https://<redacted>@hub/x with <redacted>" in text for text in written.values())
+    assert any("s3://<redacted>@bucket/x" in text for text in written.values())
+    for name, text in [*written.items(), *((f"output {place}", text) for place, text in enumerate(outputs))]:
+        for secret in (SECRET, OTHER):
+            assert secret not in text, (name, text[max(0, text.index(secret) - 200) :][:400])
+
+
+KINDS = ["none", "clocks", "chdir", "signals", "prints", *cases([], ["closes"])]
+
+
+def test_models_that_do_things_to_their_process(program: Program) -> None:
+    """Clocks that go slower, another directory, other signal handlers, 20 MB of output: the figures are the same."""
+    models = [{"name": "hostile:build", "kind": kind} for kind in KINDS]
+    config = program.config(models=models, gpu_counts=[1], launch={"isolation": "group"}, benchmark=FAST)
+    done = program.run("benchmark", config)
+    assert done.returncode == 0, done.stderr
+    steps = {}
+    for name, record in program.records().items():
+        task = (program.directory / "results/run/cells" / name / "task.json").read_text()
+        kind = next(kind for kind in KINDS if f'"kind": "{kind}"' in task)
+        (rank,) = record["payload"]["ranks"]
+        times = [batch["seconds"] / batch["steps"] for batch in rank["batches"]]
+        steps[kind] = statistics.median(times)
+        assert rank["measured_until"] - rank["measured_from"] >= sum(batch["seconds"] for batch in rank["batches"])
+        size = sum(path.stat().st_size for path in (program.directory / "results/run/cells" / name).glob("*.log"))
+        assert size < 17 * 2**20
+    # Ten times the speed would be a tenth; a loaded machine makes a step slower, and not ten times for all of a median.
+    assert steps["clocks"] > steps["none"] / 5, steps
+    assert program.leftovers() == []
+
+
+@pytest.mark.campaign
+def test_a_resumed_run_says_what_it_sets_aside(program: Program) -> None:
+    config = program.config(models={"name": "hostile:build"}, gpu_counts=[1])
+    assert program.run("benchmark", config).returncode == 0
+    (name,) = program.records()
+    path = program.directory / "results/run/cells" / name / "record.json"
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 3', 1))
+    done = program.run("benchmark", config)
+    assert done.returncode == 0, done.stderr
+    told = done.stderr.replace("\n", " ")
+    assert "schema version 3; this torchscale reads up to 2" in told
+    assert "moved to quarantine/" in told
+
+    outside = program.directory / "other-disk"
+    (program.directory / "results/run/cells").rename(outside)
+    (program.directory / "results/run/cells").symlink_to(outside)
+    before = sorted(str(path) for path in outside.rglob("*"))
+    refused = program.run("benchmark", config, "--rerun", "all")
+    assert refused.returncode == 2
+    assert "a link that leads out" in refused.stderr.replace("\n", " ")
+    assert sorted(str(path) for path in outside.rglob("*")) == before

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from tests.factories import cells, experiment, experiment_file, launch_record
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.state import State
+from torchscale.util import redaction
+from torchscale.util.redaction import (
+    REDACTED,
+    is_secret_name,
+    note_secrets,
+    redact,
+    redact_arguments,
+    redact_model,
+    redact_text,
+    removed_parts,
+)
+
+SECRET = "correct-horse-7"  # noqa: S105 - made up
+
+
+@pytest.fixture(autouse=True)
+def _nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_noted", set())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "NCCL_PASSWORD", "MY_AUTH", "DB_PWD", "SSH_PRIVATE"),
+        *(
+            "DB_PASS",
+            "GITHUB_PAT",
+            "SSH_PASSPHRASE",
+            "AWS_SESSION",
+            "SLACK_WEBHOOK",
+            "PGPASSWORD",
+            "api_token",
+            "apiKey",
+        ),
+        *("client-secret", "AZURE_SAS", "AWS_ACCESS_KEY_ID", "dbpass", "X-Api-Key", "HTTP_AUTHORIZATION", "MY_CREDS"),
+    ],
+)
+def test_what_is_named_like_a_secret_is_redacted(name: str) -> None:
+    assert redact(name, "abc") == REDACTED
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("NCCL_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PWD", "OLDPWD", "GIT_AUTHOR_NAME"),
+        *("TOKENIZERS_PARALLELISM", "tokenizer", "pad_token", "eos_token_id", "tokens_per_step", "num_key_value_heads"),
+        *(
+            "max_tokens",
+            "key_padding_mask",
+            "bypass",
+            "keyboard",
+            "pin_memory",
+            "compass",
+            "XDG_SESSION_TYPE",
+        ),
+    ],
+)
+def test_what_is_not_stays(name: str) -> None:
+    assert redact(name, "0,1") == "0,1"
+
+
+@pytest.mark.parametrize("value", ["true", "0", "off", "", "auto"])
+def test_a_switch_is_no_secret_whatever_its_name(value: str) -> None:
+    assert redact("USE_AUTH", value) == value
+
+
+def test_credentials_in_an_address_go() -> None:
+    assert redact("NCCL_PROXY", "http://me:pw@host:3128") == f"http://{REDACTED}@host:3128"
+    assert redact("NCCL_PROXY", "http://me:p@ss@host/a@b") == f"http://{REDACTED}@host/a@b"
+    assert redact("NCCL_PROXY", "http://a:b@one,http://c:d@two") == f"http://{REDACTED}@one,http://{REDACTED}@two"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["--launch.env.HF_TOKEN=abc"], [f"--launch.env.HF_TOKEN={REDACTED}"]),
+        (["--launch.env.HF_TOKEN", "abc", "next"], ["--launch.env.HF_TOKEN", REDACTED, "next"]),
+        (["--launch.env={HF_TOKEN: abc, A: b}"], [f"--launch.env={REDACTED}"]),
+        (["--launch.env", '{"API_KEY": "abc"}'], ["--launch.env", REDACTED]),
+        (["--launch={env: {DB_PASSWORD: abc}}"], [f"--launch={REDACTED}"]),
+        (["benchmark", "http://me:pw@host/c.yaml"], ["benchmark", f"http://{REDACTED}@host/c.yaml"]),
+        (["benchmark", "c.yaml", "--gpu_counts=[1,2]"], ["benchmark", "c.yaml", "--gpu_counts=[1,2]"]),
+        (["--launch.env={A: b}", "--dry-run", "c.yaml"], ["--launch.env={A: b}", "--dry-run", "c.yaml"]),
+    ],
+)
+def test_a_command_line(arguments: list[str], shown: list[str]) -> None:
+    assert redact_arguments(arguments) == tuple(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"cannot fetch https://bob:{SECRET}@hub/x", f"cannot fetch https://{REDACTED}@hub/x"),
+        (f"s3://k:{SECRET}@b/x", f"s3://{REDACTED}@b/x"),
+        (f"https://bob:a/{SECRET}@hub/x", f"https://{REDACTED}@hub/x"),
+        (f"https://{SECRET}@hub/x", f"https://{REDACTED}@hub/x"),
+        (f"https://hub/x?sig={SECRET}&v=1", f"https://hub/x?sig={REDACTED}&v=1"),
+        (f"https://hub/x?v=1&access_token={SECRET}", f"https://hub/x?v=1&access_token={REDACTED}"),
+        (f"https://b/x?X-Amz-Signature={SECRET}", f"https://b/x?X-Amz-Signature={REDACTED}"),
+        (f"https://hooks.slack.com/services/T0/B0/{SECRET}", f"https://hooks.slack.com/services/{REDACTED}"),
+        (f"Server=db;Password={SECRET};Port=1", f"Server=db;Password={REDACTED};Port=1"),
+        (f"--password={SECRET} --steps 3", f"--password={REDACTED} --steps 3"),
+        (f"run --api-token {SECRET} now", f"run --api-token {REDACTED} now"),
+        (f"{{'api_key': '{SECRET}', 'n': 3}}", f"{{'api_key': '{REDACTED}', 'n': 3}}"),
+        (f'{{"token": "{SECRET}"}}', f'{{"token": "{REDACTED}"}}'),
+        (f"Authorization: Basic {SECRET}", f"Authorization: {REDACTED}"),
+        (f"sent 'Bearer {SECRET}'", f"sent 'Bearer {REDACTED}'"),
+        ("x ghp_0123456789abcdefABCDEF0123456789abcd y", f"x {REDACTED} y"),
+        ("hf_abcdefghijklmnopqrstuvwxyz", REDACTED),
+        ("AKIAIOSFODNN7EXAMPLE", REDACTED),
+        ("glpat-0123456789abcdefghij", REDACTED),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", REDACTED),
+        ("a -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- b", f"a {REDACTED} b"),
+    ],
+)
+def test_secrets_in_a_text(text: str, shown: str) -> None:
+    assert redact_text(text, ()) == shown
+    assert redact_text(shown, ()) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rank 0: KeyError: 'weights'",
+        "unknown key: modles; did you mean models?",
+        "Token indices sequence length is longer than 512",
+        "forward pass: 12.5 ms, backward pass: 25.1 ms",
+        "https://github.com/pytorch/pytorch/issues/1?page=2",
+        "see http://localhost:8642/ and user@example.com",
+        "tokens_per_step=4096 num_tokens: 100000 tokenizer=gpt2 pad_token='[PAD]'",
+        "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
+        "torchscale benchmark c.yaml --gpu_counts=[1,2] --data.pin_memory=false",
+        'File "net.py", line 3, in forward: expected key, got value',
+    ],
+)
+def test_texts_without_secrets_stay(text: str) -> None:
+    assert redact_text(text, ()) == text
+
+
+def test_a_value_of_the_environment_is_found_wherever_it_turns_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_DB_PASS", "a b%c-9")
+    monkeypatch.setenv("CACHE_URL", "redis://me:open-sesame@cache/0")
+    assert redact_text("login with a b%c-9 failed") == f"login with {REDACTED} failed"
+    assert redact_text("?q=a%20b%25c-9") == f"?q={REDACTED}"
+    assert redact_text("refused open-sesame") == f"refused {REDACTED}"
+    monkeypatch.delenv("MY_DB_PASS")
+    assert redact_text("login with a b%c-9 failed") == "login with a b%c-9 failed"
+
+
+@pytest.mark.parametrize("value", ["1", "true", "12345", "1234567", "/", "disabled", "abc"])
+def test_values_that_turn_up_everywhere_are_not_looked_for(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", value)
+    assert redact_text(f"x {value} y") == f"x {value} y"
+
+
+def test_a_path_that_is_there_is_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path))
+    assert redact_text(f"wrote {tmp_path}/a.html") == f"wrote {tmp_path}/a.html"
+
+
+def test_a_secret_of_several_lines_is_found_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TLS_PRIVATE", "0123456789abcdefghij\nklmnopqrstuvwxyz0123\n")
+    assert redact_text("line 2: klmnopqrstuvwxyz0123") == f"line 2: {REDACTED}"
+
+
+def test_a_record_keeps_its_form_and_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = cells()[0]
+    monkeypatch.setenv("SOME_TOKEN", SECRET)
+    record = launch_record(
+        cell, state=State.CRASHED, reason=f"rank 0: RuntimeError: {SECRET}", log_tail=f"x\nhttps://a:{SECRET}@h/"
+    )
+    shown = redact_model(record)
+    assert shown.reason == f"rank 0: RuntimeError: {REDACTED}"
+    assert SECRET not in shown.model_dump_json()
+    assert shown.payload == record.payload
+    assert LaunchRecord.model_validate_json(shown.model_dump_json()) == shown
+    clean = launch_record(cell)
+    assert redact_model(clean) is clean
+
+
+def test_a_value_that_is_also_a_name_of_ours_breaks_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = cells()[0]
+    for value in (cell.model, cell.id, "crashed", "training", "fp32-x"):
+        monkeypatch.setenv("ODD_SECRET", value)
+        shown = redact_model(launch_record(cell, state=State.CRASHED, reason="it crashed"))
+        assert (shown.cell_id, shown.state, shown.payload.kind) == (cell.id, State.CRASHED, "training")
+
+
+def test_options_of_a_config_are_redacted_by_their_names() -> None:
+    config = experiment(models=[{"name": "pkg:build", "api_token": SECRET, "tokens": 512}], gpu_counts=[1])
+    file = experiment_file(config, [])
+    text = redact_model(file).model_dump_json()
+    assert SECRET not in text
+    assert '"tokens":512' in text
+
+
+def test_no_field_of_ours_is_named_like_a_secret() -> None:
+    """Its values would be redacted from every record."""
+
+    def models(base: type[BaseModel]) -> list[type[BaseModel]]:
+        return [found for child in base.__subclasses__() for found in (child, *models(child))]
+
+    named = {
+        (model.__name__, name) for model in models(BaseModel) for name in model.model_fields if is_secret_name(name)
+    }
+    ours = {
+        pair
+        for pair in named
+        if any(pair[0] == model.__name__ for model in models(BaseModel) if model.__module__.startswith("torchscale."))
+    }
+    assert ours == set()
+
+
+def test_noted_values_are_looked_for_too() -> None:
+    note_secrets({"OTHER_PASS": "long-enough", "N": "not-a-secret"})
+    assert redact_text("long-enough not-a-secret") == f"{REDACTED} not-a-secret"
+
+
+def test_what_was_taken_out_of_a_text() -> None:
+    shown = redact_text("s3://key:word@b/x?sig=abcdef", ())
+    assert set(removed_parts("s3://key:word@b/x?sig=abcdef", shown)) == {"key:word", "word", "abcdef", ""}

@@ -1,0 +1,353 @@
+"""Removes secrets from text before it is written or shown.
+
+What is removed: user names and passwords in URLs, values under names such as ``api_token`` or ``DB_PASS``, the formats
+of well-known tokens, and the values that this process's environment holds under such names, wherever they turn up.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+REDACTED = "<redacted>"
+
+_NAMES = (
+    r"TOKEN(?!I[SZ])|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|AUTH(?!OR(?!IZ))|COOKIE|PRIVATE|WEBHOOK|API_?KEY|"
+    r"(?:^|[_.-])(?:KEY|PWD|PASS|PAT|CREDS?|SIG|SAS|PSK|JWT|BEARER)(?:$|[_.-])|KEY$|PWD$|(?:^|[_.-])SESSION$|"
+    r"(?<!BY|UR)(?<!COM)PASS$"
+)
+_SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
+_HARMLESS_NAME = re.compile(
+    r"(?:OLD)?PWD|SHELL_SESSION_ID|DESKTOP_SESSION|TERM_SESSION_ID|GNOME_\w+|(?:XDG|DBUS)_\w+|"
+    r"TORCHSCALE_LAUNCH_TOKEN|"
+    # Of tokenizers and language models, where a token is a piece of text.
+    r"(?:.*[_.-])?(?:pad|bos|eos|unk|sep|cls|mask|start|end|image|decoder_start|num|max|min|tokens?_per\w*)_tokens?(?:_ids?)?|"
+    r"(?:.*[_.-])?tokens?_(?:id|ids|type|types|per_\w+|count|length)|"
+    r"(?:.*[_.-])?key_(?:value|dim|size|head|padding|mask|states|layer|proj|length)\w*",
+    re.IGNORECASE,
+)
+"""Names that look like those of secrets and are not."""
+_MIN_VALUE = 6
+"""Characters of a value that is looked for in all texts: shorter ones (``1``, ``true``, ``auto``) turn up everywhere,
+and no service gives out shorter secrets."""
+_MIN_DIGITS = 8
+"""Of a value of digits alone: shorter ones are counts and ports."""
+_MIN_NUMBER = 4
+"""Digits of a number that is taken for a secret because of its name."""
+_MIN_LINE = 16
+"""Characters of a line of a longer value, such as a private key, that is looked for by itself."""
+_COMMON_VALUES = frozenset(
+    (
+        "disabled",
+        "enabled",
+        "default",
+        "required",
+        "optional",
+        "password",
+        "localhost",
+        "negotiate",
+        "kerberos",
+        "unlimited",
+    )
+)
+"""Values of settings that have names like those of secrets."""
+
+_URL_CREDENTIALS = re.compile(r"(?<=://)(?:[^/\s'\"<>]+|[^/\s:@'\"<>]*:(?!\d+/)[^\s@'\"<>]+)(?=@)")
+_URL_PASSWORD = re.compile(r"://[^/\s:@'\"<>]*:([^/\s'\"<>]+)@")
+_PATTERNS = (
+    # Addresses that are secrets as a whole.
+    (re.compile(r"(hooks\.slack\.com/(?:services|workflows)/|discord(?:app)?\.com/api/webhooks/|"
+                r"[\w.-]*webhook\.office\.com/|outlook\.office\.com/webhook/|api\.telegram\.org/bot)[^\s'\"<>]+"),
+     rf"\1{REDACTED}"),
+    (re.compile(r"((?:authorization|cookie|x-api-key|x-auth-token)[\"']?\s*[:=]\s*)(?![\s<])[^\r\n\"'<>]+",
+                re.IGNORECASE), rf"\1{REDACTED}"),
+    (re.compile(r"\b(Bearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{REDACTED}"),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), REDACTED),
+    (re.compile(
+        r"\b(?:gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|"
+        r"[sr]k_(?:live|test)_\w{16,}|xox[abeoprs]-[\w-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|ya29\.[\w-]{16,}|"
+        r"npm_\w{30,}|pypi-[\w-]{16,}|nvapi-[\w-]{16,}|hv[sb]\.[\w-]{20,}|dop_v1_\w{16,}|SG\.[\w-]{16,}\.[\w-]{16,}|"
+        r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)"), REDACTED),
+)  # fmt: skip
+_QUERY = re.compile(
+    r"(?P<head>[?&;](?:[\w.-]*(?:token|secret|passw|credential|signature|key|auth|session)[\w.-]*|sig|pass|pwd|code|sas)=)"
+    r"(?!<)[^\s&;#'\"<>]+",
+    re.IGNORECASE,
+)
+_ASSIGNMENT = re.compile(
+    r"(?P<name>(?<![A-Za-z0-9_.])[A-Za-z_][\w.-]{0,100})(?P<between>[\"']?\s{0,3}[=:]\s{0,3})"
+    r"(?P<value>\"[^\"\n]*\"|'[^'\n]*'|(?!<)[^\s,;&\"'<>(){}\[\]]+)"
+)
+"""``Password=…``, ``api_key: "…"``."""
+_OPTION = re.compile(
+    r"(?P<name>(?<![\w-])--?[A-Za-z][\w.-]*)(?P<between>\s+)(?P<value>\"[^\"\n]*\"|'[^'\n]*'|(?![-<])[^\s\"'<>]+)"
+)
+"""``--password …`` in a text."""
+_HINTS = (
+    *("://", "token", "secret", "pass", "credential", "auth", "cookie", "private", "webhook", "key", "pwd", "bearer"),
+    *(
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat",
+        "glpat",
+        "hf_",
+        "sk-",
+        "k_live",
+        "k_test",
+        "xox",
+        "akia",
+        "asia",
+        "aiza",
+        "ya29",
+        "npm_",
+        "pypi-",
+        "nvapi",
+    ),
+    *(
+        "hvs.",
+        "hvb.",
+        "dop_v1",
+        "sg.",
+        "eyj",
+        "sig=",
+        "sas=",
+        "pat=",
+        "pat:",
+        "psk",
+        "jwt",
+        "creds",
+        "session",
+        "telegram",
+    ),
+)
+"""Without any of these in it, in lower case, a text fits none of the patterns: a fast path for large files."""
+_WORDS_IN_TEXT = re.compile(r"key|session|pass|pwd|sig|sas|pat|cookie|private", re.IGNORECASE)
+"""Names that, alone before a colon, are words of messages (``unknown key: …``) and not names of secrets."""
+_UNTOUCHED = frozenset(
+    ("id", "cell_id", "kind", "state", "plan_hash", "device", "model", "precision", "optimizer", "source", "backend")
+)
+"""Fields by which files are found and told apart: no value of the environment is looked for in them."""
+
+M = TypeVar("M", bound="BaseModel")
+
+_noted: set[str] = set()
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable, key or option of this name carries a secret."""
+    return _SECRET_NAME.search(name) is not None and _HARMLESS_NAME.fullmatch(name) is None
+
+
+def note_secrets(values: Mapping[str, str]) -> None:
+    """Look for the values that ``values`` holds under names of secrets in all later texts of this process too, as for
+    those of the environment."""
+    _noted.update(_secrets_in(values))
+
+
+def note_values(values: Iterable[str]) -> None:
+    """Look for these secrets in all later texts of this process, unless they are too short to be looked for."""
+    _noted.update(_worth_looking_for(values))
+
+
+def removed_parts(text: str, redacted: str) -> Iterator[str]:
+    """The secrets that :func:`redact` took out of ``text``; of ``name:password`` also the password."""
+    kept = [re.escape(part) for part in _PLACEHOLDER.split(redacted)]
+    match = re.fullmatch("(.+?)".join(kept), text, re.DOTALL)
+    for part in () if match is None else match.groups():
+        yield part
+        yield part.partition(":")[2]
+
+
+_PLACEHOLDER = re.compile(r"<redacted(?: \d+)?>")
+
+
+def secret_values() -> tuple[str, ...]:
+    """What is looked for in all texts: the values of the environment under names of secrets, and those noted; the
+    longest first."""
+    return tuple(sorted({*_secrets_in(os.environ), *_noted}, key=len, reverse=True))
+
+
+def redact(name: str, value: str) -> str:
+    """The value of a variable, key or option called ``name``, without secrets."""
+    return REDACTED if value and _hides(name, value) else redact_text(value)
+
+
+def redact_text(text: str, secrets: Sequence[str] | None = None) -> str:
+    """``text`` without secrets; :data:`REDACTED` stands in their place.
+
+    ``secrets`` are values to look for beside the known formats: :func:`secret_values` by default.
+    """
+    text = _URL_CREDENTIALS.sub(REDACTED, text) if "://" in text else text
+    for secret in secret_values() if secrets is None else secrets:
+        if secret in text:
+            text = text.replace(secret, REDACTED)
+    lowered = text.lower()
+    if not any(hint in lowered for hint in _HINTS):
+        return text
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    text = _QUERY.sub(rf"\g<head>{REDACTED}", text)
+    return _OPTION.sub(_redact_option, _ASSIGNMENT.sub(_redact_assignment, text))
+
+
+def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
+    """A command line without secrets: the values of ``--some.SECRET=value``, ``--some.SECRET value`` and ``-p value``,
+    and whole mappings (``--launch.env={SECRET: value}``) whose keys have such names."""
+    shown = []
+    name = ""
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if equals and _is_word(option):
+            shown.append(f"{option}={_redact_argument(option, value)}")
+        elif argument.startswith("-"):
+            shown.append(redact_text(argument))
+        elif name == "-p" and not argument.isdigit():
+            shown.append(REDACTED)  # of mysql, sshpass, docker login …: a password
+        else:
+            shown.append(_redact_argument(name, argument))
+        name = argument if argument.startswith("-") and not equals else ""
+    return tuple(shown)
+
+
+def redact_model(model: M, text: str | None = None) -> M:
+    """``model`` without secrets in its texts; itself where there are none. What the form of a field does not allow to
+    be redacted (a name of a fixed list) stays. ``text`` is its JSON, where that is at hand."""
+    secrets = secret_values()
+    text = model.model_dump_json() if text is None else text
+    if not may_hold_secrets(text, secrets):
+        return model
+    return _redacted(type(model), json.loads(text), model, secrets)
+
+
+def may_hold_secrets(text: str, secrets: Sequence[str]) -> bool:
+    """Whether a JSON document has a text or a key that would be redacted, or one of ``secrets``. Documents have many
+    numbers and few different texts, so these are looked at once each."""
+    if any(secret in text or json.dumps(secret)[1:-1] in text for secret in secrets):
+        return True
+    return any(map(_is_suspicious, set(_JSON_TEXT.findall(text))))
+
+
+_JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_suspicious(quoted: str) -> bool:
+    text = str(json.loads(quoted)) if "\\" in quoted else quoted[1:-1]
+    return is_secret_name(text) or redact_text(text, ()) != text
+
+
+def _redacted(model: type[M], data: object, whole: M, secrets: Sequence[str]) -> M:
+    for values in (secrets, ()):
+        cleaned = _redact_data(data, values)
+        if cleaned == data:
+            return whole
+        try:
+            return model.model_validate_json(json.dumps(cleaned))
+        except ValueError:  # pydantic's, which would take long to import here
+            continue  # a value of the environment is also a name that the form needs
+    return whole
+
+
+def _redact_data(data: object, secrets: Sequence[str], name: str = "") -> object:
+    if isinstance(data, str):
+        if _hides(name, data):
+            return REDACTED
+        return redact_text(data, () if name in _UNTOUCHED else secrets)
+    if isinstance(data, list):
+        if name == "command" and all(isinstance(item, str) for item in data):
+            data = list(redact_arguments(data))
+        return [_redact_data(item, secrets, name) for item in data]
+    if isinstance(data, dict):
+        return {key: _redact_data(value, secrets, key) for key, value in data.items()}
+    return data
+
+
+def _hides(name: str, value: str) -> bool:
+    """Whether the name says that the value is a secret. A switch or a small number under such a name is none."""
+    if not is_secret_name(name) or value.lower() in _SWITCHES or _PLACEHOLDER.fullmatch(value):
+        return False
+    return not value.isdigit() or (len(value) >= _MIN_NUMBER and "tokens" not in name.lower())
+
+
+_SWITCHES = frozenset(("", "true", "false", "yes", "no", "on", "off", "none", "null", "auto"))
+
+
+def _redact_argument(name: str, value: str) -> str:
+    option = name.lstrip("-")
+    if "{" in value and any(is_secret_name(key) for key in re.findall(r"[\w.-]+(?=[\"']?\s*:)", value)):
+        return REDACTED
+    last = option.rpartition(".")[2]
+    return REDACTED if _hides(option, value) or _hides(last, value) else redact_text(value)
+
+
+def _is_word(text: str) -> bool:
+    return re.fullmatch(r"-{0,2}[\w.\[\]-]+", text) is not None
+
+
+def _redact_assignment(match: re.Match[str]) -> str:
+    name, between, value = match["name"], match["between"], match["value"]
+    plain = value.strip("\"'")
+    bare = ":" in between and _WORDS_IN_TEXT.fullmatch(name)
+    if bare or len(plain) < 3 or not is_secret_name(name) or not _hides(name, plain) or plain == REDACTED:
+        return match[0]
+    quote_mark = value[0] if value[0] in "\"'" else ""
+    return f"{name}{between}{quote_mark}{REDACTED}{quote_mark}"
+
+
+def _redact_option(match: re.Match[str]) -> str:
+    name, value = match["name"], match["value"]
+    plain = value.strip("\"'")
+    if len(plain) < 3 or not is_secret_name(name.lstrip("-")) or not _hides(name.lstrip("-"), plain):
+        return match[0]
+    return f"{name}{match['between']}{REDACTED}"
+
+
+def _secrets_in(values: Mapping[str, str]) -> set[str]:
+    """Values worth looking for: those under names of secrets, with their parts, and passwords in URLs under any
+    name."""
+    found: set[str] = set()
+    for name, value in values.items():
+        found.update(_worth_looking_for(match[1] for match in _URL_PASSWORD.finditer(value)))
+        if is_secret_name(name) and not _is_place(value):
+            found.update(_worth_looking_for(_parts(value)))
+    return found
+
+
+def _parts(value: str) -> Iterator[str]:
+    """The value, its lines, and texts under names of secrets in a value that is JSON."""
+    yield value
+    yield value.strip()
+    yield from (line for line in value.splitlines() if len(line) >= _MIN_LINE)
+    if value.lstrip().startswith("{"):
+        try:
+            content = json.loads(value)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(content, dict):
+            yield from (text for key, text in content.items() if isinstance(text, str) and is_secret_name(key))
+
+
+def _worth_looking_for(values: Iterable[str]) -> Iterator[str]:
+    for value in values:
+        if len(value) < (_MIN_DIGITS if value.isdigit() else _MIN_VALUE) or value.lower() in _COMMON_VALUES:
+            continue
+        yield from {value, quote(value, safe=""), repr(value)[1:-1]}
+
+
+def _is_place(value: str) -> bool:
+    """A path that is there names where a secret is, and is none."""
+    try:
+        return value.startswith("/") and os.path.lexists(value)
+    except ValueError:
+        return False

@@ -1,0 +1,25 @@
+"""The values that stand in no file: what the launcher took out of a cell, since it is a secret."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+
+from torchscale.catalog.models import OptionValue
+from torchscale.config.hidden import HIDDEN_VARIABLE
+from torchscale.util.redaction import note_values, removed_parts
+
+
+def reveal(value: OptionValue) -> OptionValue:
+    """The value that ``value``, an option or a path of a cell, stands for; itself where it hides none."""
+    return _hidden().get(value, value) if isinstance(value, str) else value
+
+
+@functools.cache
+def _hidden() -> dict[str, OptionValue]:
+    """By what stands in the files; the secrets in them are redacted from whatever this rank writes."""
+    hidden: dict[str, OptionValue] = json.loads(os.environ.get(HIDDEN_VARIABLE, "{}"))
+    for shown, value in hidden.items():
+        note_values(removed_parts(str(value), shown))
+    return hidden

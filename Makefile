@@ -86,6 +86,7 @@ campaign: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/telemetry.py --pairs 30
 	$(BIN)/python benchmarks/signals.py --processes 10
 	$(BIN)/python benchmarks/diagnosis.py
+	$(BIN)/python benchmarks/hang_autopsy.py
 	$(BIN)/python benchmarks/trace_analysis.py
 	PYTHONPATH=. $(BIN)/python benchmarks/comparison.py
 	PYTHONPATH=. $(BIN)/python benchmarks/large_report.py

@@ -26,6 +26,7 @@ FAULTS = {
     "exit": LEFT,
     "nan": ("invalid", "was not a finite number"),
     "no_reduction": ("invalid", "gradients were not reduced"),
+    "uneven": ("crashed", "rank 1 received 2.06 KiB where its call expects"),
     "hang": ("timeout", "rank 1 never called it; it is in faulty.py"),
 }
 
@@ -33,7 +34,7 @@ FAULTS = {
 @pytest.mark.parametrize(
     ("isolation", "kinds"),
     [
-        ("cell", ["kill", "oom", *cases(["leave"], ["raise", "segfault", "exit"])]),
+        ("cell", ["kill", "oom", *cases(["leave"], ["raise", "segfault", "exit", "uneven"])]),
         ("group", ["nan", "no_reduction"]),  # they end like sound ones, and what they found is in the record
         ("cell", ["hang"]),
     ],

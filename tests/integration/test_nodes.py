@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests import network
-from tests.integration.conftest import Program
+from tests.integration.conftest import FAST, Program
 
 pytestmark = pytest.mark.integration
 
@@ -140,7 +140,6 @@ def check_folder(nodes: NodesOfProgram) -> None:
     (steps,) = (nodes.program.directory / "n0").rglob("steps-rank-1.jsonl")
     assert steps.stat().st_size > 0
     assert not (nodes.program.directory / "n1/results").exists()
-    assert list((nodes.program.directory / "n1/tmp").glob("torchscale*")) == []
 
 
 @pytest.mark.campaign
@@ -149,6 +148,7 @@ def test_a_sweep_over_two_nodes_ends_in_one_folder(two_nodes: NodesOfProgram) ->
     first, second = two_nodes.start(0, name), two_nodes.start(1, name)
     assert (first.end(), second.end()) == (0, 0), first.output + second.output
     check_folder(two_nodes)
+    assert list((two_nodes.program.directory / "n1/tmp").glob("torchscale*")) == []
 
 
 LOST_SECONDS = 60
@@ -288,3 +288,58 @@ def test_two_sweeps_on_one_port_and_a_wrong_address_are_errors(two_nodes: NodesO
     assert (loopback.end(), "a loopback address" in loopback.output) == (2, True)
     elsewhere = two_nodes.start(0, name, "--master", "10.77.0.2:29500")
     assert (elsewhere.end(), "no address of this machine" in elsewhere.output) == (2, True)
+
+
+@pytest.mark.campaign
+def test_a_sweep_over_three_nodes(program: Program) -> None:
+    with network.cluster(3) as cluster:
+        nodes = NodesOfProgram(program, cluster)
+        try:
+            name = config(program, gpu_counts=[1, 2, 3])
+            started = [nodes.start(number, name) for number in range(3)]
+            assert [one.end() for one in started] == [0, 0, 0], "".join(one.output for one in started)
+        finally:
+            nodes.end()
+    records = nodes.by_size()
+    assert {size: record["state"] for size, record in records.items()} == {1: "ok", 2: "ok", 3: "ok"}
+    for size, record in records.items():
+        ranks = record["payload"]["ranks"]
+        assert [(rank["rank"], rank["hostname"]) for rank in ranks] == [(rank, f"n{rank}") for rank in range(size)]
+    assert program.leftovers() == []
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("rate", "bytes_per_second"), [("1gbit", 125e6), ("100mbit", 12.5e6)])
+def test_a_shaped_link_shows_in_collectives_efficiency_and_diagnosis(
+    two_nodes: NodesOfProgram, rate: str, bytes_per_second: float
+) -> None:
+    two_nodes.cluster.shape(two_nodes.cluster.nodes[1], rate)
+    name = config(
+        two_nodes.program,
+        measure=["collectives", "training"],
+        collectives={
+            "operations": ["all_reduce"],
+            "min_bytes": 1 << 20,
+            "max_bytes": 8 << 20,
+            "iterations": 3,
+            "warmup": 1,
+        },
+        benchmark={**FAST, "min_steps": 30, "max_steps": 60, "max_seconds": 20.0},
+    )
+    first, second = two_nodes.start(0, name), two_nodes.start(1, name)
+    assert (first.end(), second.end()) == (0, 0), first.output + second.output
+    report = two_nodes.program.run("report", "n0/results/run", "--format", "json", "--output", "report.json")
+    assert report.returncode == 0, report.stderr
+    document = json.loads((two_nodes.program.directory / "report.json").read_text())
+    (sweep,) = document["machine"]
+    assert sweep["hosts"] == ["n0", "n1"]
+    (curve,) = sweep["figures"]["curves"]
+    busbw = curve["points"][-1]["busbw"]
+    assert 0.5 * bytes_per_second < busbw < 1.1 * bytes_per_second
+    trained = {cell["cell"]["world_size"]: cell for cell in document["cells"]}
+    assert trained[2]["hosts"] == ["n0", "n1"]
+    if rate == "100mbit":
+        assert trained[2]["efficiency"]["value"] < 0.8
+        findings = {finding["kind"]: finding for finding in trained[2]["diagnosis"]["findings"]}
+        assert findings["slow_link"]["hosts"] == ["n0", "n1"]
+        assert "the ranks communicate between n0 and n1" in findings["slow_link"]["evidence"]

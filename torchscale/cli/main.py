@@ -26,6 +26,7 @@ from torchscale.cli import (
     hardware,
     init,
     memory,
+    predict,
     profile,
     report,
     runs,
@@ -82,6 +83,7 @@ app.add_typer(profile.app, name="profile")
 app.add_typer(report.app, name="report")
 app.command("runs")(runs.runs)
 app.command("compare")(compare.compare)
+app.command("predict")(predict.predict)
 app.add_typer(baseline.app, name="baseline")
 app.command("autopsy")(autopsy.autopsy)
 app.command("init")(init.init)

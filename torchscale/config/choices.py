@@ -117,6 +117,8 @@ class ResultSchema(str, Enum):
     """``comm --json``, ``hardware --json`` and ``memory --json``."""
     MAX_BATCH = "max-batch"
     """``memory --find-max-batch --json``."""
+    PREDICT = "predict"
+    """``predict --json``."""
     PROFILE = "profile"
     """``profile --json`` and ``analysis.json``."""
     VALIDATE = "validate"

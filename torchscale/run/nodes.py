@@ -179,8 +179,13 @@ def follow(experiment: Experiment, cluster: Cluster, token: bytes, observer: Obs
     try:
         with stop_on_signals() as stop:
             planned = _planned(experiment, follower, observer)
-            with observer.status(f"Waiting for node 0 at {cluster.master}"):
-                follower.join(describe_node(planned), settings.join_timeout_seconds, lambda: stop.asked)
+            try:
+                with observer.status(f"Waiting for node 0 at {cluster.master}"):
+                    follower.join(describe_node(planned), settings.join_timeout_seconds, lambda: stop.asked)
+            except MachineError:
+                if stop.asked:  # which ends the wait
+                    return ExitCode.INTERRUPTED
+                raise
             observer.note(
                 f"{experiment.experiment_name}: node {cluster.node_rank} of {cluster.nodes}, results on node 0"
             )

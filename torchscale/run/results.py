@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from torchscale.report.document import AnyChart
+    from torchscale.report.sections.prediction import PredictionReport
 
 
 def load_results(*sources: str | Path) -> Results:
@@ -202,6 +203,32 @@ class Results:
             if (cost := cost_of(cell, dollars_per_device_hour)) is not None
         ]
         return _frame(rows)
+
+    def predict(
+        self,
+        gpus: Sequence[int],
+        *,
+        gpus_per_node: int | None = None,
+        link: str | None = None,
+        cost: float | None = None,
+    ) -> PredictionReport:
+        """Throughput, efficiency, time and cost at counts of GPUs that were not measured, of every series of every run.
+
+        Args:
+            gpus: Counts to predict.
+            gpus_per_node: Of a full node; by default as many as the fullest measured node has.
+            link: Catalogue name of the network between nodes.
+            cost: Price of a GPU and hour.
+
+        Returns:
+            ``predictions`` with 90 % intervals, and ``refused``: why some counts have none, and what to measure.
+
+        Raises:
+            UsageError: an argument is wrong, or no training cell has figures.
+        """
+        from torchscale.run.predict import PredictOptions, predict_summaries  # noqa: PLC0415 - only predictions need it
+
+        return predict_summaries(self.runs, PredictOptions(tuple(gpus), gpus_per_node, link, cost))
 
     def result_set(self, run: str) -> ResultSet:
         """A run as a side of :func:`compare_results`."""

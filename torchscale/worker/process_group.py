@@ -68,6 +68,11 @@ def local_rank() -> int:
     return int(os.environ["LOCAL_RANK"])
 
 
+def local_world_size(world_size: int) -> int:
+    """Ranks on this machine, from torchrun's environment variable ``LOCAL_WORLD_SIZE``; all of them without it."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+
+
 @contextmanager
 def joined_ranks(task: LaunchTask, name: str = "", *, is_last: bool = False) -> Iterator[Ranks]:
     """Join the process group of this launch (gloo for CPU tensors, the device's own backend for its tensors) and leave

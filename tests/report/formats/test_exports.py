@@ -25,14 +25,18 @@ from torchscale.analysis.comparison.matching import differences
 from torchscale.analysis.comparison.pair import Outcome, Verdict
 from torchscale.analysis.hang.explain import explain_hang
 from torchscale.analysis.health.node import Requirements, validate_facts
+from torchscale.analysis.prediction.predict import predict_series
+from torchscale.analysis.prediction.series import Measured, make_series
 from torchscale.analysis.summary.result_set import result_set
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.config.choices import ResultSchema
 from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import ceilings_json
+from torchscale.report.formats.prediction_export import prediction_json
 from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.comparison import ComparisonReport
+from torchscale.report.sections.prediction import PredictionReport
 from torchscale.run.max_batch import MaxBatchOutcome, Trial
 from torchscale.run.schemas import results_schema
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
@@ -70,6 +74,12 @@ def comparison() -> ComparisonReport:
     return ComparisonReport((pair,), tuple(differences([before, after])), ("before", "after"), (), 0.02, (1.0, 2.0))
 
 
+def predictions() -> PredictionReport:
+    points = [Measured(gpus, gpus // 8, (gpus * rate,), 256.0 * gpus) for gpus, rate in ((8, 100.0), (16, 95.0))]
+    outcome = predict_series(make_series("ResNet-50", points), [32, 1024], price=2.5)
+    return PredictionReport("points.csv", (outcome,), 2.5, ("8 GPUs a node assumed",))
+
+
 def search() -> MaxBatchOutcome:
     cell = MemoryCell(training=next(cell for cell in cells() if cell.world_size == 1))
     fits = record(cell, Telemetry(seconds=1.0, readings=0))
@@ -95,6 +105,7 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.COMPARE, "compare", lambda: comparison_json(comparison())),
     (ResultSchema.MACHINE, "machine", lambda: ceilings_json(measured().machine)),
     (ResultSchema.MAX_BATCH, "max-batch", lambda: search().to_json()),
+    (ResultSchema.PREDICT, "predict", lambda: prediction_json(predictions())),
     (ResultSchema.PROFILE, "profile", profile_text),
     (ResultSchema.VALIDATE, "validate", lambda: validate_facts(node(), Requirements()).model_dump_json()),
     (ResultSchema.AUTOPSY, "autopsy", autopsy_text),

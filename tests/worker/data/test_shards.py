@@ -48,6 +48,15 @@ def test_written_once_and_used_again(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in files(tmp_path)} == before
 
 
+def test_every_machine_of_a_launch_gets_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1 of two is the only one of its machine, which has a disk of its own."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    second = replace(ALONE, rank=1, world_size=2)
+    assert opened(tmp_path, ranks=second) == Prepared(written=4, repaired=0, reused=0)
+    assert len(files(tmp_path)) == 4
+    assert list(tmp_path.glob("shards-*/manifest.json"))
+
+
 @pytest.mark.parametrize("other", [{"total_mb": 2}, {"num_shards": 2}])
 def test_other_parameters_are_another_dataset(tmp_path: Path, other: dict[str, object]) -> None:
     opened(tmp_path)
@@ -169,7 +178,7 @@ def test_more_than_what_is_free_is_refused_before_it_is_written(tmp_path: Path) 
 
 def test_each_rank_writes_its_part(tmp_path: Path) -> None:
     """Two ranks, of which this is the second: it writes the second and fourth file and no manifest."""
-    second = replace(ALONE, rank=1, world_size=2)
+    second = replace(ALONE, rank=1, local_rank=1, world_size=2)
     with pytest.raises(KeyError):  # nobody else is there to say what the others wrote
         opened(tmp_path, ranks=second)
     assert [path.name for path in files(tmp_path)] == ["shard-00001.bin", "shard-00003.bin"]

@@ -20,6 +20,7 @@ from torchscale.analysis.diagnosis.rules_device import (
     pageable_copies,
     throttling,
 )
+from torchscale.analysis.diagnosis.rules_nodes import straggling_node
 from torchscale.analysis.diagnosis.rules_pipeline import intermittent_peer, slow_peer, uneven_stages
 from torchscale.analysis.diagnosis.rules_ranks import input_pipeline, load_imbalance, pauses, straggler
 from torchscale.analysis.diagnosis.rules_spells import intermittent_straggler
@@ -70,6 +71,13 @@ _RULES = (
         intermittent_peer,
         of_several_ranks=True,
         staged=True,
+    ),
+    DiagnosisRule(
+        FindingKind.STRAGGLING_NODE,
+        (SignalName.COMPUTE, SignalName.WAIT, SignalName.BLAME),
+        straggling_node,
+        of_several_ranks=True,
+        staged=False,
     ),
     DiagnosisRule(
         FindingKind.STRAGGLER,

@@ -120,6 +120,8 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     an interval that excludes 0, and with more than two ranks half of the blame. Then whether that can be trusted."""
     compute, wait, blame = signals.compute, signals.wait, signals.blame
     assert compute is not None and wait is not None and blame is not None  # noqa: S101 - in `needs`
+    if any(item.kind is FindingKind.STRAGGLING_NODE for item in findings):
+        return None
     if (refusal := cannot_name(signals)) is not None:
         return refusal
     values, without_pauses = compute, signals.windows is not None  # a pause is a cause of its own

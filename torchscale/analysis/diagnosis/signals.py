@@ -152,6 +152,7 @@ class Signals:
         why_no_stages: What is missing to know the stages, where they are not known.
         micro_batches: That pass through the pipeline in a step; ``None`` where it is not known.
         trusted: Whether the recording is good enough to name a rank.
+        hosts: Machine of each rank, in the order of rows.
     """
 
     origin: Origin
@@ -189,6 +190,7 @@ class Signals:
     why_no_stages: str = ""
     micro_batches: int | None = None
     trusted: bool = True
+    hosts: tuple[str, ...] | None = None
 
     def mean(self, values: Matrix | SignalSeries) -> SignalSeries:
         """Mean over samples, of each rank where ``values`` has a row for each: seconds per step."""

@@ -26,8 +26,7 @@ def summarize(cell_run: CellRun, cell: CollectivesCell, repeats: int | None, run
     if state is not State.OK or rank is None:
         return CollectivesSummary(cell, state, reason, len(results), facts=facts)
     figures, log = collective_figures(cell, results), results[0].nccl_log
-    uuids = frozenset(other.device.uuid for other in results[0].ranks if other.device.uuid is not None)
-    verdict = None if run is None else judge_link(cell, figures, _machine(run, cell, rank, log, uuids))
+    verdict = None if run is None else judge_link(cell, figures, _machine(run, cell, results[0], rank))
     return CollectivesSummary(cell, state, reason, len(results), figures, verdict, log, rank, facts)
 
 
@@ -57,12 +56,13 @@ def _launch_values(cell: CollectivesCell, record: LaunchRecord) -> dict[MetricKe
     }
 
 
-def _machine(
-    run: Run, cell: CollectivesCell, rank: CollectivesRank, log: NcclLog | None, uuids: frozenset[str]
-) -> LinkTopology:
+def _machine(run: Run, cell: CollectivesCell, result: CollectivesResult, rank: CollectivesRank) -> LinkTopology:
+    """What is known of the machines of a sweep's first launch."""
     experiment = run.experiment
     choices, variables = _logged_choices(run, cell), experiment.environment.env
-    return LinkTopology(experiment.config.hardware, rank, log, choices, variables, uuids)
+    uuids = frozenset(other.device.uuid for other in result.ranks if other.device.uuid is not None)
+    nodes = len({other.hostname for other in result.ranks})
+    return LinkTopology(experiment.config.hardware, rank, result.nccl_log, choices, variables, uuids, nodes)
 
 
 def _logged_choices(run: Run, cell: CollectivesCell) -> NcclLog | None:

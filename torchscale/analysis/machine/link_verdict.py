@@ -30,6 +30,8 @@ where it expects more than from a ring, so what a ring should reach is the least
 _WITHIN_ROOT = ("same board", "one PCIe switch", "PCIe switches")
 """Paths between GPUs that do not cross a processor; what crosses one depends on its bridges, and no share of it is
 documented."""
+_WITHIN_NODE = ("nvlink", "pcie")
+"""Links of the catalog that join devices of one machine."""
 _PREFERRED = ("all_reduce", "all_gather", "reduce_scatter", "send_recv", "all_to_all", "broadcast")
 
 
@@ -77,6 +79,7 @@ class LinkTopology:
         log: What NCCL said about its transports in this launch.
         choices: What it said about algorithms, in the launch that logs them.
         variables: The environment of the sweep.
+        nodes: Machines that the ranks ran on.
     """
 
     declared: HardwareSettings
@@ -85,6 +88,7 @@ class LinkTopology:
     choices: NcclLog | None
     variables: Mapping[str, str]
     uuids: frozenset[str] = frozenset()
+    nodes: int = 1
 
 
 def judge_link(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopology) -> LinkVerdict:
@@ -156,6 +160,8 @@ def _ceiling(machine: LinkTopology) -> Ceiling | None:
     known, driver, log = machine.declared, machine.place.driver, machine.log
     if known.link_bytes_per_second is not None:
         return Ceiling(known.link_bytes_per_second, known.link or "the declared link", _DEFAULT_SHARE)
+    if known.link is not None and machine.nodes > 1 and known.link.startswith(_WITHIN_NODE):
+        return None  # what is declared is not between nodes
     if known.link is not None:
         link = LINKS[known.link]
         return Ceiling(link.bytes_per_second, link.title, link.expected_share)

@@ -87,6 +87,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         stages=first.stages,
         why_no_stages=first.why_no_stages,
         micro_batches=first.micro_batches,
+        hosts=first.hosts if all(launch.hosts == first.hosts for launch in launches) else None,
         trusted=all(launch.trusted for launch in launches),
     )
 

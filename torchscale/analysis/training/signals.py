@@ -178,6 +178,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
         stages=None if cell is None else _stages(cell.degrees),
         why_no_stages="forward passes contain collectives of the ranks that share a stage, and so waits for others",
         micro_batches=_micro_batches(cell),
+        hosts=tuple(rank.hostname for rank in ranks),
     )
 
 

@@ -159,7 +159,7 @@ def diagnose_cell(
         return None
     together = diagnose(pooled) if len(judged) > 1 else judged[0]
     findings = tuple(
-        _with_device(item, ranks)
+        _with_place(item, ranks)
         for item in together.findings
         if sum(any(_agree(item, one) for one in diagnosis.findings) for diagnosis in judged) > len(judged) / 2
     )
@@ -175,13 +175,28 @@ def _agree(finding: Finding, other: Finding) -> bool:
     return finding.kind is other.kind and (finding.rank == other.rank or unnamed)
 
 
-def _with_device(finding: Finding, ranks: Sequence[RankRecord]) -> Finding:
-    """Names the GPU of the rank that a finding blames, so that it can be found in the machine."""
+_OF_LINKS = (FindingKind.SLOW_LINK, FindingKind.EXPOSED_COMMUNICATION, FindingKind.SYNC_VARIANCE)
+"""Findings about what is between ranks."""
+
+
+def _with_place(finding: Finding, ranks: Sequence[RankRecord]) -> Finding:
+    """Names the GPU of the rank that a finding blames, so that it can be found in the machine, and in a launch over
+    several machines the host; both ends of the link where the finding is about the link."""
     rank = next((rank for rank in ranks if rank.rank == finding.rank), None)
-    if rank is None or rank.device.kind == "cpu":
-        return finding
-    device = f"rank {rank.rank}: GPU {rank.device.index} of {rank.hostname}, {rank.device.uuid or rank.device.name}"
-    return finding.model_copy(update={"evidence": (*finding.evidence, device)})
+    evidence, hosts = finding.evidence, tuple(dict.fromkeys(rank.hostname for rank in ranks))
+    if rank is not None and rank.device.kind != "cpu":
+        device = f"rank {rank.rank}: GPU {rank.device.index} of {rank.hostname}, {rank.device.uuid or rank.device.name}"
+        evidence = (*evidence, device)
+    elif rank is not None and len(hosts) > 1:
+        evidence = (*evidence, f"rank {rank.rank} ran on {rank.hostname}")
+    if len(hosts) < 2:
+        return finding.model_copy(update={"evidence": evidence})
+    if rank is not None:
+        return finding.model_copy(update={"evidence": evidence, "hosts": (rank.hostname,)})
+    if finding.kind in _OF_LINKS:
+        between = f"between {hosts[0]} and {hosts[1]}" if len(hosts) == 2 else f"among {len(hosts)} nodes"
+        return finding.model_copy(update={"evidence": (*evidence, f"the ranks communicate {between}"), "hosts": hosts})
+    return finding
 
 
 def training_figures(cell: TrainingCell, launches: Sequence[LaunchRecord], signals: Signals | None) -> Figures:

@@ -55,7 +55,7 @@ from torchscale.version import __version__
 _RETRY_SECONDS = 1.0
 """Between two attempts to connect, while the first node is not there yet."""
 _SEND_SECONDS = 300.0
-"""For the files of a launch: 512 MiB, the most that is taken, at 2 MB/s."""
+"""For the files of a launch, as long as the first node waits for them."""
 _FAREWELL_SECONDS = 5.0
 
 

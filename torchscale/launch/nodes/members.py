@@ -10,8 +10,10 @@ from typing import IO
 from torchscale.launch.nodes.channel import Channel, ChannelError
 from torchscale.schema.launch.nodes import Ended, FileFollows, NodeDescription
 
-MAX_LAUNCH_BYTES = 512 << 20
-"""Of the files of one node and launch: 1,000 times what eight ranks write in an ordinary launch."""
+MAX_LAUNCH_BYTES = 4 << 30
+"""Of the files of one node and launch: the steps of eight ranks for hours, at 250 bytes a step."""
+MAX_FILE_BYTES = 64 << 20
+"""Of a record or a log, which are read into memory: 1,000 times the record of an ordinary launch."""
 
 
 @dataclass
@@ -59,7 +61,9 @@ class Part:
         """
         target = self.names.get(message.name)
         self.received_bytes += message.size
-        if target is None or self.file is not None or self.received_bytes > MAX_LAUNCH_BYTES:
+        limit = MAX_LAUNCH_BYTES if message.name.startswith("steps-") else MAX_FILE_BYTES
+        too_large = message.size > limit or self.received_bytes > MAX_LAUNCH_BYTES
+        if target is None or self.file is not None or too_large:
             raise ChannelError(f"it sent {message.name!r} of {message.size:,} bytes, which was not expected")
         self.target, self.missing = target, message.size
         self.file = _partial(target).open("wb")

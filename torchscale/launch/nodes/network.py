@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import psutil
@@ -24,14 +25,14 @@ def listen_as_leader(cluster: Cluster) -> socket.socket:
         return listen(address, cluster.port)
     except OSError as error:
         if isinstance(error, PermissionError):
-            raise UsageError(f"--master {cluster.master}: {error.strerror}", hint="use a port above 1023") from error
+            raise UsageError(f"--master {cluster.master}: {_reason(error)}", hint="use a port above 1023") from error
         if address not in addresses():
             raise UsageError(
                 f"--master {cluster.master}: {address} is no address of this machine, which is node 0",
                 hint=f"the addresses here: {', '.join(sorted(addresses()))}",
             ) from error
         raise UsageError(
-            f"--master {cluster.master}: port {cluster.port} cannot be used ({error.strerror or error})",
+            f"--master {cluster.master}: port {cluster.port} cannot be used ({_reason(error)})",
             hint="another sweep may use it; choose another port, the same on every node",
         ) from error
 
@@ -78,7 +79,7 @@ def free_port(address: str) -> int:
         with listen(address, 0) as server:
             return int(server.getsockname()[1])
     except OSError as error:
-        raise MachineError(f"no free port on {address}: {error.strerror or error}") from error
+        raise MachineError(f"no free port on {address}: {_reason(error)}") from error
 
 
 def addresses() -> dict[str, str]:
@@ -89,3 +90,8 @@ def addresses() -> dict[str, str]:
         for entry in entries
         if entry.family in (socket.AF_INET, socket.AF_INET6)
     }
+
+
+def _reason(error: OSError) -> str:
+    """Without what :func:`socket.create_server` adds to it."""
+    return str(error) if error.errno is None else os.strerror(error.errno)

@@ -49,6 +49,7 @@ def memory_export(summary: MemorySummary) -> MemoryExport:
         state=summary.state,
         reason=summary.reason,
         launches=summary.launches,
+        hosts=tuple(node.hostname for node in summary.facts.nodes),
         autopsy=summary.facts.autopsy,
         ranks=summary.ranks,
         prediction_error=summary.prediction_error,
@@ -63,6 +64,7 @@ def hardware_export(summary: HardwareSummary) -> HardwareExport:
         state=summary.state,
         reason=summary.reason,
         launches=summary.launches,
+        hosts=tuple(node.hostname for node in summary.facts.nodes),
         autopsy=summary.facts.autopsy,
         figures=None if summary.figures is None else _hardware_figures(summary.figures),
     )
@@ -106,6 +108,7 @@ def collectives_export(summary: CollectivesSummary) -> CollectivesExport:
         state=summary.state,
         reason=summary.reason,
         launches=summary.launches,
+        hosts=tuple(node.hostname for node in summary.facts.nodes),
         autopsy=summary.facts.autopsy,
         figures=None if summary.figures is None else _collective_figures(summary, summary.figures),
         verdict=None if summary.verdict is None else _verdict(summary.verdict),

@@ -62,6 +62,7 @@ def cell_export(summary: TrainingSummary) -> TrainingCellExport:
         state=summary.state,
         reason=summary.reason,
         launches=summary.launches,
+        hosts=tuple(node.hostname for node in summary.facts.nodes),
         planned_launches=summary.planned_launches,
         flags=tuple(flag.value for flag in summary.flags),
         autopsy=summary.facts.autopsy,

@@ -8,7 +8,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Chart, ChartSeries
 from torchscale.report.sections.selection import MAX_PANELS, shown_panels, spread_out
-from torchscale.report.text.labels import batch_label, chart_name, device_noun
+from torchscale.report.text.labels import batch_label, chart_name, device_noun, nodes_of
 
 _MAX_POINTS = 120
 """Of a distribution: a few pixels apart in a panel a third of the page wide."""
@@ -50,6 +50,7 @@ def _throughput(title: str, lines: Sequence[Sequence[TrainingSummary]], summary:
             ideal = tuple(rates[0] * count / counts[0] for count in counts)
             named = not any(one.reference for one in series)
             series.append(ChartSeries("ideal", counts, ideal, reference=True, legend=named, follows=True))
+    series += node_boundary(lines, max((value for one in series for value in one.y), default=0.0))
     return Chart(
         name=chart_name("throughput", title),
         title=title,
@@ -99,6 +100,7 @@ def _efficiency(title: str, lines: Sequence[Sequence[TrainingSummary]], summary:
         )
     counts = _counts(lines)
     series.append(ChartSeries("ideal", counts, tuple(100.0 for _ in counts), reference=True))
+    series += node_boundary(lines, 100.0)
     return Chart(
         name=chart_name("efficiency", title),
         title=title,
@@ -134,6 +136,17 @@ def _distribution(title: str, line: Sequence[TrainingSummary], summary: RunSumma
         series=tuple(series),
         markers=False,
     )
+
+
+def node_boundary(lines: Sequence[Sequence[TrainingSummary]], height: float) -> list[ChartSeries]:
+    """A vertical line between the counts on one node and those on several; none where all are on one side."""
+    cells = [cell for line in lines for cell in line]
+    inside = [cell.cell.world_size for cell in cells if nodes_of(cell) <= 1]
+    across = [cell.cell.world_size for cell in cells if nodes_of(cell) > 1]
+    if not inside or not across or max(inside) >= min(across):
+        return []
+    place = (max(inside) + min(across)) / 2
+    return [ChartSeries("one node | several", (place, place), (0.0, height), reference=True)]
 
 
 def _counts(lines: Sequence[Sequence[TrainingSummary]]) -> tuple[float, ...]:

@@ -59,7 +59,7 @@ def _key(summary: RunSummary) -> str:
 
 def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list[Block]:
     cell = sweep.cell
-    title = ", ".join([f"{cell.world_size} ranks over {figures.backend}", *cell.settings])
+    title = ", ".join([f"{cell.world_size} ranks over {figures.backend}", *_link_name(sweep), *cell.settings])
     lines = [
         ChartSeries(
             f"{curve.operation} {curve.dtype}" if len(cell.dtypes) > 1 else curve.operation,
@@ -97,6 +97,16 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
     if sweep.place is not None and sweep.place.topology:
         blocks.append(Paragraph(shortened(sweep.place.topology, MAX_BLOCK), code=True))
     return blocks
+
+
+def _link_name(sweep: CollectivesSummary) -> list[str]:
+    """``between n0 and n1``, ``between 4 nodes``; nothing on one node."""
+    hosts = sorted({node.hostname for node in sweep.facts.nodes})
+    if len(hosts) < 2:
+        return []
+    return [
+        f"between {shortened(hosts[0])} and {shortened(hosts[1])}" if len(hosts) == 2 else f"between {len(hosts)} nodes"
+    ]
 
 
 def _ceiling_line(sweep: CollectivesSummary, lines: Sequence[ChartSeries]) -> tuple[ChartSeries, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import Phases, TrainingSummary
 from torchscale.report.document import AnyChart, Chart, ChartSeries, Part, StackedChart
+from torchscale.report.sections.charts import node_boundary
 from torchscale.report.sections.profile import timeline_chart
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.labels import batch_label, device_noun, short_title
@@ -51,7 +52,11 @@ def _efficiency(summary: RunSummary, scaled: Sequence[TrainingSummary]) -> Chart
         summary=f"Scaling efficiency of each series against the number of {device_noun(summary)}.",
         x_label=device_noun(summary),
         y_label="efficiency, %",
-        series=(*measured, ChartSeries("ideal", counts, tuple(100.0 for _ in counts), reference=True)),
+        series=(
+            *measured,
+            ChartSeries("ideal", counts, tuple(100.0 for _ in counts), reference=True),
+            *node_boundary(lines, 100.0),
+        ),
         x_ticks=counts,
         prominent=True,
     )

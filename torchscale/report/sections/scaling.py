@@ -11,7 +11,7 @@ from torchscale.report.sections.first_chart import shows_every_series
 from torchscale.report.sections.headline import at_largest_count
 from torchscale.report.sections.selection import selection_note
 from torchscale.report.text.figures import efficiency_value
-from torchscale.report.text.labels import device_noun, format_range, identity_columns, identity_values
+from torchscale.report.text.labels import device_noun, format_range, identity_columns, identity_values, nodes_of
 from torchscale.util.units import format_percent
 
 
@@ -31,7 +31,7 @@ def scaling_section(summary: RunSummary) -> Section:
             )
         )
         blocks.append(ChartGrid(tuple(throughput)))
-        notes = [selection_note(summary), _missing_intervals_note(summary)]
+        notes = [_nodes_note(summary), selection_note(summary), _missing_intervals_note(summary)]
         if any(notes):
             blocks.append(Paragraph(" ".join(note for note in notes if note), of_charts=True))
     if efficiency:
@@ -67,9 +67,25 @@ def _table(summary: RunSummary) -> Table:
         )
         for line in series.values()
     )
-    by_count = (Column(f"{count} {device_noun(summary, count)}", True) for count in counts)
+    nodes = {count: max(nodes_of(cell) for cell in scaled if cell.cell.world_size == count) for count in counts}
+    by_count = (Column(f"{count} {device_noun(summary, count)}{_on_nodes(nodes[count])}", True) for count in counts)
     columns = (*identity_columns(summary)[:-1], *by_count)
     return Table("Efficiency by device count", columns, rows)
+
+
+def _on_nodes(nodes: int) -> str:
+    return f" ({nodes} nodes)" if nodes > 1 else ""
+
+
+def _nodes_note(summary: RunSummary) -> str:
+    """Which counts stay within one node; empty where all do."""
+    inside = [cell.cell.world_size for cell in summary.measured if nodes_of(cell) <= 1]
+    across = [cell.cell.world_size for cell in summary.measured if nodes_of(cell) > 1]
+    if not across:
+        return ""
+    noun = device_noun(summary)
+    within = f"Up to {max(inside)} {noun} the link is within one node (intra); from " if inside else "From "
+    return f"{within}{min(across)} {noun} on it is between nodes (inter); the charts draw the boundary."
 
 
 def _key(summary: RunSummary) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
@@ -29,6 +30,11 @@ def on_cuda(summary: RunSummary) -> bool:
 def device_noun(summary: RunSummary, count: int = 2) -> str:
     """``GPUs`` or ``CPU ranks``, by number."""
     return ("GPU" if on_cuda(summary) else "CPU rank") + "s" * (count != 1)
+
+
+def nodes_of(summary: AnySummary) -> int:
+    """Machines that a cell's ranks ran on; 0 where none left a record."""
+    return len({node.hostname for node in summary.facts.nodes})
 
 
 def run_period(summary: RunSummary) -> tuple[str, str]:

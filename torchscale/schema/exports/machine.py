@@ -26,6 +26,8 @@ class MachineCellExport(Export):
     """Why it is not ``ok``; empty where it is."""
     launches: int
     """Completed launches."""
+    hosts: tuple[str, ...]
+    """Machines that its ranks ran on, by name."""
     autopsy: Autopsy | None
     """Of a launch that made no progress, or whose ranks called collectives that do not fit together."""
 

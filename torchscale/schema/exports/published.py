@@ -12,6 +12,7 @@ from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION
 from torchscale.schema.exports.comparison import ComparisonExport
 from torchscale.schema.exports.machine import AnyMachineExport
+from torchscale.schema.exports.prediction import PredictionsExport
 from torchscale.schema.exports.report import ReportExport
 from torchscale.schema.exports.search import SearchExport
 from torchscale.schema.launch.hang import Autopsy
@@ -57,6 +58,12 @@ _DOCUMENTS = {
         RESULTS_SCHEMA_VERSION,
         "torchscale batch size search",
         "The largest batch size that fits: `torchscale memory --find-max-batch --json`.",
+    ),
+    ResultSchema.PREDICT: _Document(
+        TypeAdapter(PredictionsExport),
+        RESULTS_SCHEMA_VERSION,
+        "torchscale predictions",
+        "Predicted throughput with 90 % intervals: `torchscale predict --json`.",
     ),
     ResultSchema.PROFILE: _Document(
         TypeAdapter(ProfileAnalysis),

@@ -181,6 +181,8 @@ class TrainingCellExport(Export):
     """Why it is not ``ok``; empty where it is."""
     launches: int
     """Completed launches."""
+    hosts: tuple[str, ...]
+    """Machines that its ranks ran on, by name."""
     planned_launches: int | None
     """Launches that were asked for: more than ``launches`` where the state is ``partial``."""
     flags: tuple[str, ...]

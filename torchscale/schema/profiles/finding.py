@@ -12,6 +12,8 @@ class FindingKind(str, Enum):
 
     STRAGGLER = "straggler"
     """One rank is slower than the others by itself, and they wait for it."""
+    STRAGGLING_NODE = "straggling_node"
+    """All ranks of one machine are slower than those of the others, which wait for them."""
     INTERMITTENT_STRAGGLER = "intermittent_straggler"
     """One rank is slow for a while, again and again, as a device that throttles."""
     LOAD_IMBALANCE = "load_imbalance"
@@ -51,6 +53,7 @@ class FindingKind(str, Enum):
 
 _TITLES = {
     FindingKind.STRAGGLER: "Straggler",
+    FindingKind.STRAGGLING_NODE: "Straggling node",
     FindingKind.INTERMITTENT_STRAGGLER: "Intermittent straggler",
     FindingKind.LOAD_IMBALANCE: "Load imbalance",
     FindingKind.UNEVEN_STAGES: "Uneven pipeline stages",
@@ -83,6 +86,7 @@ class Finding(Frozen):
     Attributes:
         kind: What.
         rank: Whose; ``None`` where it is nobody's in particular.
+        hosts: In a launch over several machines, those that it concerns: the rank's, or both ends of a link.
         cost_percent: Share of the group's step time that would go with it, at most.
         cost_seconds: The same per step.
         confidence: How sure.
@@ -93,6 +97,7 @@ class Finding(Frozen):
 
     kind: FindingKind
     rank: int | None = None
+    hosts: tuple[str, ...] = ()
     cost_percent: float
     cost_seconds: float
     confidence: Confidence

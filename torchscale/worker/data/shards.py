@@ -38,7 +38,7 @@ from torchscale.worker.data.loader import LoadedData
 from torchscale.worker.hidden import reveal
 from torchscale.worker.measure.page_cache import drop_from_cache, resident_share
 from torchscale.worker.models.interface import BatchOfTensors, Workload
-from torchscale.worker.process_group import Ranks
+from torchscale.worker.process_group import Ranks, local_world_size
 
 _FORMAT = 1
 _SHARD_BYTES = 128_000_000
@@ -182,13 +182,15 @@ def prepare(
     verify: bool,
     on_progress: Callable[[], None],
 ) -> Prepared:
-    """Write missing and damaged shards, which are dealt out over the ranks. Call it on every rank.
+    """Write missing and damaged shards, which are dealt out over the ranks of each machine: every machine gets all of
+    them, on its own disk or, with the same content, on a shared one. Call it on every rank.
 
     Raises:
         ValueError: a shard is missing or damaged and cannot be written.
     """
     existing = _read_manifest(directory, layout)
-    mine = range(ranks.rank, layout.shards, ranks.world_size)
+    here = local_world_size(ranks.world_size)
+    mine = range(ranks.local_rank, layout.shards, here)
     checksums: dict[int, str] = {}
     written = repaired = 0
     for shard in mine:
@@ -204,9 +206,10 @@ def prepare(
     parts = ranks.gather_objects((checksums, written, repaired))
     all_checksums = {shard: checksum for part, _, _ in parts for shard, checksum in part.items()}
     manifest = Manifest(layout=layout, checksums=tuple(all_checksums[shard] for shard in range(layout.shards)))
-    if ranks.rank == 0 and manifest != existing:
+    if ranks.local_rank == 0 and manifest != existing:
         atomic_write_model(directory / "manifest.json", manifest)
-    all_written, all_repaired = sum(part[1] for part in parts), sum(part[2] for part in parts)
+    first = parts[:here]  # of one machine
+    all_written, all_repaired = sum(part[1] for part in first), sum(part[2] for part in first)
     return Prepared(all_written, all_repaired, layout.shards - all_written - all_repaired)
 
 
@@ -299,7 +302,7 @@ def _write(path: Path, layout: Layout, shard: int, workload: Workload, on_progre
         ValueError: the disk is full or the file cannot be written.
     """
     size = layout.shard_bytes(shard)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     digest = hashlib.sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

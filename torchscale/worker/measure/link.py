@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from time import perf_counter
 
+import psutil
 import torch
 import torch.distributed as dist
 
@@ -99,8 +99,5 @@ def _interface(ranks: Ranks) -> tuple[str | None, float | None]:
     name = os.environ.get("GLOO_SOCKET_IFNAME")
     if ranks.device.type == "cuda" or not name or "," in name or "/" in name:
         return None, None
-    try:
-        megabits = int(Path("/sys/class/net", name, "speed").read_text())
-    except (OSError, ValueError):
-        return name, None  # the loopback has none
-    return name, megabits * 1e6 / 8 if megabits > 0 else None
+    status = psutil.net_if_stats().get(name)  # of this network namespace, which /sys need not show
+    return name, status.speed * 1e6 / 8 if status is not None and status.speed > 0 else None  # the loopback has none

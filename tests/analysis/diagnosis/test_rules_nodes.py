@@ -1,0 +1,68 @@
+"""A machine of which all ranks are slow, in a launch over several."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tests.analysis.diagnosis.test_diagnose import found, quiet, slow
+from torchscale.analysis.diagnosis.rules_nodes import by_machine
+from torchscale.analysis.diagnosis.signals import Signals
+from torchscale.schema.profiles.finding import FindingKind
+
+HOSTS = ("n0", "n0", "n1", "n1", "n2", "n2")
+
+
+def slow_rows(*rows: int, extra: float = 0.02) -> Signals:
+    """Six ranks on three machines, of which these compute longer."""
+    signals = quiet(6, hosts=HOSTS)
+    windows = signals.windows
+    assert signals.compute is not None and signals.wait is not None and signals.unsynchronized is not None
+    assert windows is not None and windows.quiet is not None
+    added = np.array([[extra if row in rows else 0.0] for row in range(6)])
+    blame = np.array([0.9 / len(rows) if row in rows else 0.1 / (6 - len(rows)) for row in range(6)])
+    return replace(
+        signals,
+        compute=signals.compute + added,
+        wait=signals.wait + (extra - added),
+        unsynchronized=tuple(
+            series + (extra if row in rows else 0.0) for row, series in enumerate(signals.unsynchronized)
+        ),
+        blame=blame,
+        windows=replace(windows, compute=windows.compute + added, quiet=windows.quiet + added),
+    )
+
+
+def test_a_machine_of_which_all_ranks_are_slow_is_named() -> None:
+    findings = found(slow_rows(2, 3))
+    finding = findings[FindingKind.STRAGGLING_NODE]
+    assert (finding.rank, finding.hosts) == (None, ("n1",))
+    assert finding.summary.startswith("all 2 ranks of n1 (ranks 2 to 3) are late")
+    assert finding.cost_seconds == np.clip(finding.cost_seconds, 0.01, 0.03)
+    assert FindingKind.STRAGGLER not in findings, "one cause, named once"
+
+
+def test_one_slow_rank_is_no_slow_machine() -> None:
+    findings = found(replace(slow(2, 0.02, 6), hosts=HOSTS))
+    assert findings[FindingKind.STRAGGLER].rank == 2
+    assert FindingKind.STRAGGLING_NODE not in findings
+
+
+def test_equal_machines_have_no_finding() -> None:
+    assert FindingKind.STRAGGLING_NODE not in found(quiet(6, hosts=HOSTS))
+
+
+def test_of_one_rank_on_each_machine_the_rank_is_named() -> None:
+    findings = found(replace(slow(1, 0.02), hosts=("n0", "n1", "n2", "n3")))
+    assert findings[FindingKind.STRAGGLER].rank == 1
+    assert FindingKind.STRAGGLING_NODE not in findings
+
+
+def test_signals_by_machine_are_means_over_its_ranks() -> None:
+    signals = quiet(4, hosts=("n0", "n0", "n1", "n1"), blame=np.array([0.1, 0.2, 0.3, 0.4]))
+    machines = by_machine(signals, [[0, 1], [2, 3]])
+    assert signals.compute is not None and machines.compute is not None and machines.blame is not None
+    assert machines.ranks == (0, 1)
+    assert np.allclose(machines.compute[1], (signals.compute[2] + signals.compute[3]) / 2)
+    assert np.allclose(machines.blame, [0.3, 0.7])

@@ -1,0 +1,88 @@
+"""Rules about the machines of a launch over several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from torchscale.analysis.diagnosis.rule import Judgement
+from torchscale.analysis.diagnosis.rules_ranks import COMPUTE_EXCESS, straggler
+from torchscale.analysis.diagnosis.signals import Matrix, Signals, SignalSeries
+from torchscale.schema.profiles.finding import Finding, FindingKind
+from torchscale.util.units import format_seconds
+
+_MIN_RANKS = 2
+"""On each machine: of one rank alone it cannot be told whether it or its machine is slow."""
+
+
+def straggling_node(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """All ranks of one machine compute longer than the median rank of the others, and the machines compared as if each
+    were one rank make it a straggler."""
+    del findings
+    hosts = signals.hosts or ()
+    machines = list(dict.fromkeys(hosts))
+    rows = [[row for row, host in enumerate(hosts) if host == machine] for machine in machines]
+    if len(machines) < 2 or min(map(len, rows)) < _MIN_RANKS:
+        return None
+    compute = signals.compute
+    assert compute is not None  # noqa: S101 - in `needs`
+    means = signals.mean(compute)
+    slowest = max(range(len(machines)), key=lambda place: float(means[rows[place]].mean()))
+    mine = means[rows[slowest]]
+    others = float(np.median([means[row] for place, part in enumerate(rows) if place != slowest for row in part]))
+    if float(mine.min()) < (1 + COMPUTE_EXCESS) * others:
+        return None
+    judgement = straggler(by_machine(signals, rows), ())
+    if not isinstance(judgement, Finding) or judgement.rank != slowest:
+        return None  # the rule for ranks says what there is to say
+    host, ranks = machines[slowest], [signals.ranks[row] for row in rows[slowest]]
+    return judgement.model_copy(
+        update={
+            "kind": FindingKind.STRAGGLING_NODE,
+            "rank": None,
+            "hosts": (host,),
+            "summary": f"all {len(ranks)} ranks of {host} ({_ranks(ranks)}) are late at the collective: their compute "
+            f"takes {format_seconds(float(mine.mean()))} a step, that of the others {format_seconds(others)}",
+            "advice": f"look at what the ranks of {host} share: power and cooling, clocks, the driver, memory, other "
+            "processes; leave the node out to see whether the slowness goes with it",
+        }
+    )
+
+
+def by_machine(signals: Signals, rows: Sequence[Sequence[int]]) -> Signals:
+    """The signals with one row for each machine: means over its ranks, and the sum of their blame."""
+    parts = [list(part) for part in rows]
+
+    def means(values: Matrix | None) -> Matrix | None:
+        return None if values is None else np.stack([values[part].mean(axis=0) for part in parts])
+
+    def mean_of_each(values: SignalSeries | None) -> SignalSeries | None:
+        return None if values is None else np.array([values[part].mean() for part in parts])
+
+    windows, apart = signals.windows, signals.unsynchronized
+    return replace(
+        signals,
+        ranks=tuple(range(len(parts))),
+        hosts=None,
+        compute=means(signals.compute),
+        wait=means(signals.wait),
+        blame=None if signals.blame is None else np.array([signals.blame[part].sum() for part in parts]),
+        unsynchronized=None if apart is None else tuple(np.concatenate([apart[row] for row in part]) for part in parts),
+        windows=None
+        if windows is None
+        else replace(windows, compute=_mean_rows(windows.compute, parts), quiet=means(windows.quiet)),
+        pauses=None,
+        other_processes=mean_of_each(signals.other_processes),
+        host_bound=mean_of_each(signals.host_bound),
+    )
+
+
+def _mean_rows(values: Matrix, parts: Sequence[Sequence[int]]) -> Matrix:
+    return np.stack([values[list(part)].mean(axis=0) for part in parts])
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """``ranks 8 to 15``."""
+    return f"ranks {ranks[0]} to {ranks[-1]}"

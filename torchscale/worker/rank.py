@@ -9,6 +9,7 @@ import sys
 import traceback
 from pathlib import Path
 from time import perf_counter
+from time import time as wall_clock
 
 import torch
 import torch.distributed as dist
@@ -60,7 +61,7 @@ def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "", 
     """
     rank = int(os.environ["RANK"])
     files = RankFiles(directory, rank)
-    since = time.time()  # by this node's clock, as are the times of the flight recorder
+    since = wall_clock()  # by this node's clock, as are the times of the flight recorder
     with answering_requests(directory, rank, since):
         try:
             _run(task, files, started, name, is_last=is_last)

@@ -92,6 +92,7 @@ campaign: $(VENV)/.installed-dev
 	PYTHONPATH=. $(BIN)/python benchmarks/large_report.py
 	PYTHONPATH=. $(BIN)/python benchmarks/summary.py
 	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest -m "slow and not quiet"
+	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest tests/config/test_fuzz.py tests/traces/test_fuzz.py tests/store/test_damaged_files.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

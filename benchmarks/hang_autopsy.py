@@ -292,8 +292,10 @@ def cases(causes: list[str], sizes: list[int], groups: list[str], ranks: list[in
 
 def print_table(results: list[Result]) -> None:
     """Right and wrong by cause, then each case that is not right."""
-    headings = f"{'cases':>6}{'rank':>6}{'several':>9}{'collective':>12}{'cause':>7}{'wrong, high':>13}"
-    print(f"{'injected':<10}{headings}{'slowest':>9}")
+    print(
+        f"{'injected':<10}{'cases':>6}{'rank':>6}{'several':>9}{'collective':>12}{'cause':>7}"
+        f"{'wrong, high':>13}{'slowest':>9}"
+    )
     for cause in [*CAUSES, "all"]:
         chosen = [result for result in results if cause in (result.case.cause, "all")]
         if chosen:

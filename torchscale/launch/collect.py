@@ -121,7 +121,7 @@ def collect_launch(
     if autopsy is not None:
         reason += f"; {autopsy.summary}"
     if ending.survivors:
-        reason += f"; could not be terminated: {', '.join(ending.survivors)}"
+        reason += f"; still running: {', '.join(ending.survivors)}"
     if not task.log_step_times:
         for path in directory.glob("steps-rank-*.jsonl"):
             path.unlink()

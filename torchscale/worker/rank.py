@@ -8,8 +8,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from time import perf_counter
-from time import time as wall_clock
+from time import perf_counter, time
 
 import torch
 import torch.distributed as dist
@@ -61,7 +60,7 @@ def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "", 
     """
     rank = int(os.environ["RANK"])
     files = RankFiles(directory, rank)
-    since = wall_clock()  # by this node's clock, as are the times of the flight recorder
+    since = time()  # by this node's clock, as are the times of the flight recorder
     with answering_requests(directory, rank, since):
         try:
             _run(task, files, started, name, is_last=is_last)

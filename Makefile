@@ -86,11 +86,13 @@ campaign: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/telemetry.py --pairs 30
 	$(BIN)/python benchmarks/signals.py --processes 10
 	$(BIN)/python benchmarks/diagnosis.py
+	$(BIN)/python benchmarks/hang_autopsy.py
 	$(BIN)/python benchmarks/trace_analysis.py
 	PYTHONPATH=. $(BIN)/python benchmarks/comparison.py
 	PYTHONPATH=. $(BIN)/python benchmarks/large_report.py
 	PYTHONPATH=. $(BIN)/python benchmarks/summary.py
 	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest -m "slow and not quiet"
+	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest tests/config/test_fuzz.py tests/traces/test_fuzz.py tests/store/test_damaged_files.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

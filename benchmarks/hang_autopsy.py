@@ -40,7 +40,7 @@ from torchscale.schema.profiles.finding import Confidence
 from torchscale.worker.hang import answering_requests, write_dump
 
 FAULT_STEP = 6
-"""The loop has been round often enough for its history to say what comes next."""
+"""The loop has been round often enough for its history to say what comes next; with ``--step 1`` it has not."""
 STEPS = 30
 ELEMENTS = 1024
 HANG_SECONDS = 120.0
@@ -78,12 +78,13 @@ class Case:
     world_size: int
     groups: str
     rank: int
+    step: int = FAULT_STEP
 
     @property
     def sequence(self) -> int:
         """Number of the collective that cannot complete."""
         before_first = self.cause in ("loader", "teardown")
-        return COLLECTIVES_A_STEP * FAULT_STEP + (1 if before_first else REDUCE)
+        return COLLECTIVES_A_STEP * self.step + (1 if before_first else REDUCE)
 
     @property
     def label(self) -> str:
@@ -103,6 +104,11 @@ class Result:
     def right_rank(self) -> bool:
         """The faulty rank, and no other."""
         return self.autopsy.ranks == (self.case.rank,)
+
+    @property
+    def among_several(self) -> bool:
+        """The faulty rank and others, for want of evidence."""
+        return self.case.rank in self.autopsy.ranks and not self.right_rank
 
     @property
     def right_collective(self) -> bool:
@@ -153,10 +159,10 @@ def train(case: Case, rank: int, group: dist.ProcessGroup | None, progress: Path
     here = case.cause if rank == case.rank else ""
     root = rank if group is None else rank // 2 * 2
     root = 0 if group is None else root
-    loader = DataLoader(Rows(FAULT_STEP if here == "loader" else None), batch_size=None)
+    loader = DataLoader(Rows(case.step if here == "loader" else None), batch_size=None)
     for step, row in enumerate(loader):
         progress.write_text(str(step))
-        fault = here if step == FAULT_STEP else ""
+        fault = here if step == case.step else ""
         if fault == "teardown":
             return
         with contextlib.suppress(ValueError):
@@ -253,7 +259,7 @@ def wait_until_stuck(case: Case, directory: Path) -> None:
         state = " ".join(path.read_text() if path.exists() else "-" for path in paths)
         if state != last:
             last, since = state, time.monotonic()
-        reached = all(step.isdigit() and int(step) >= FAULT_STEP - 1 for step in state.split())
+        reached = all(step.isdigit() and int(step) >= case.step - 1 for step in state.split())
         if reached and time.monotonic() - since > QUIET_SECONDS:
             return
         time.sleep(POLL_SECONDS)
@@ -272,10 +278,10 @@ def run_case(case: Case) -> Result:
             return Result(case, autopsy, time.monotonic() - started)
 
 
-def cases(causes: list[str], sizes: list[int], groups: list[str], ranks: list[int] | None) -> list[Case]:
+def cases(causes: list[str], sizes: list[int], groups: list[str], ranks: list[int] | None, step: int) -> list[Case]:
     """Every combination."""
     return [
-        Case(cause, size, group, rank)
+        Case(cause, size, group, rank, step)
         for cause in causes
         for size in sizes
         for group in groups
@@ -286,14 +292,21 @@ def cases(causes: list[str], sizes: list[int], groups: list[str], ranks: list[in
 
 def print_table(results: list[Result]) -> None:
     """Right and wrong by cause, then each case that is not right."""
-    print(f"{'injected':<10}{'cases':>6}{'rank':>6}{'collective':>12}{'cause':>7}{'wrong, high':>13}{'slowest':>9}")
+    print(
+        f"{'injected':<10}{'cases':>6}{'rank':>6}{'several':>9}{'collective':>12}{'cause':>7}"
+        f"{'wrong, high':>13}{'slowest':>9}"
+    )
     for cause in [*CAUSES, "all"]:
         chosen = [result for result in results if cause in (result.case.cause, "all")]
         if chosen:
-            checks = ("right_rank", "right_collective", "right_cause", "wrong_with_confidence")
-            rank, collective, kind, wrong = (sum(getattr(result, name) for result in chosen) for name in checks)
+            checks = ("right_rank", "among_several", "right_collective", "right_cause", "wrong_with_confidence")
+            rank, several, collective, kind, wrong = (
+                sum(getattr(result, name) for result in chosen) for name in checks
+            )
             slowest = max(result.seconds for result in chosen)
-            print(f"{cause:<10}{len(chosen):>6}{rank:>6}{collective:>12}{kind:>7}{wrong:>13}{slowest:>7.1f} s")
+            print(
+                f"{cause:<10}{len(chosen):>6}{rank:>6}{several:>9}{collective:>12}{kind:>7}{wrong:>13}{slowest:>7.1f} s"
+            )
     confidences = Counter(result.autopsy.confidence.value for result in results)
     print("confidence:", ", ".join(f"{name} {number}" for name, number in confidences.most_common()))
     for result in results:
@@ -308,6 +321,7 @@ def main() -> int:
     parser.add_argument("--ranks", action="append", type=int, choices=(2, 4))
     parser.add_argument("--groups", action="append", choices=("default", "sub"))
     parser.add_argument("--rank", action="append", type=int, help="the faulty rank; all by default")
+    parser.add_argument("--step", type=int, default=FAULT_STEP, help="step of the fault, from 0")
     parser.add_argument("--json", action="store_true", help="a line for each case")
     arguments = parser.parse_args()
     chosen = cases(
@@ -315,6 +329,7 @@ def main() -> int:
         arguments.ranks or [2, 4],
         arguments.groups or ["default", "sub"],
         arguments.rank,
+        arguments.step,
     )
     results = []
     for case in chosen:

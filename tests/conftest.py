@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.campaign import WHOLE
+from tests.campaign import FAULT, WHOLE, fault_table
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -65,6 +65,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if in_slow_directory or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: (not item.get_closest_marker("integration"), not item.get_closest_marker("slow")))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """In a campaign, the table of all faults that were caused: what was expected, and what was seen."""
+    rows = [
+        (row, report.duration)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, row in getattr(report, "user_properties", ())
+        if name == FAULT and getattr(report, "when", "") == "call"
+    ]
+    if WHOLE and rows:
+        terminalreporter.section(f"{len(rows)} faults")
+        for line in fault_table(rows):
+            terminalreporter.write_line(line)
 
 
 class _OneByOne(LoadScopeScheduling):  # type: ignore[misc]

@@ -76,3 +76,14 @@ def test_wrong_input_is_one_line_and_exit_code_2(table: Path, arguments: list[st
     assert done.returncode == 2
     assert expected in done.stderr
     assert len(done.stderr.splitlines()) <= 2
+
+
+def test_many_refusals_are_a_line_each_and_at_most_a_screen(tmp_path: Path) -> None:
+    lines = [f"s{number},{gpus},{gpus}" for number in range(30) for gpus in (4, 8)]
+    (tmp_path / "many.csv").write_text("\n".join(["series,gpus,throughput", *lines]))
+    done = torchscale(tmp_path, "predict", "--table", "many.csv", "--gpus", "64", "--gpus-per-node", "8")
+    assert done.returncode == 3
+    told = done.stderr.splitlines()
+    assert told[0].startswith("refused: s0: 64 GPUs take 8 nodes of 8")
+    assert told[-1] == "10 more refused; --json lists all"
+    assert len(told) == 21

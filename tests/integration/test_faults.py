@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 
-from tests.campaign import cases
+from tests.campaign import cases, tell_fault
 
 from .conftest import FAST, Program
 
@@ -25,6 +26,7 @@ FAULTS = {
     "exit": LEFT,
     "nan": ("invalid", "was not a finite number"),
     "no_reduction": ("invalid", "gradients were not reduced"),
+    "uneven": ("crashed", "rank 1 received 2.06 KiB where its call expects"),
     "hang": ("timeout", "rank 1 never called it; it is in faulty.py"),
 }
 
@@ -32,13 +34,15 @@ FAULTS = {
 @pytest.mark.parametrize(
     ("isolation", "kinds"),
     [
-        ("cell", ["kill", "oom", *cases(["leave"], ["raise", "segfault", "exit"])]),
+        ("cell", ["kill", "oom", *cases(["leave"], ["raise", "segfault", "exit", "uneven"])]),
         ("group", ["nan", "no_reduction"]),  # they end like sound ones, and what they found is in the record
         ("cell", ["hang"]),
     ],
     ids=["die", "mislead", "hang"],
 )
-def test_a_fault_on_one_of_two_ranks(program: Program, isolation: str, kinds: list[str]) -> None:
+def test_a_fault_on_one_of_two_ranks(
+    program: Program, isolation: str, kinds: list[str], record_property: Callable[[str, object], None]
+) -> None:
     """One sweep over faults; the sound cell after them is measured all the same."""
     models = [{"name": "faulty:build", "fault": fault, "rank": 1} for fault in (*kinds, "none")]
     launch = {"stall_timeout_seconds": 25.0 if "hang" in kinds else 300.0, "isolation": isolation}
@@ -50,6 +54,10 @@ def test_a_fault_on_one_of_two_ranks(program: Program, isolation: str, kinds: li
     assert len(found) == len(program.records()) == len(kinds) + 1
     for fault in kinds:
         state, reason = FAULTS[fault]
+        seen = f"{found[fault]['state']}: {found[fault]['reason']}"
+        tell_fault(
+            record_property, f"a rank: {fault} ({isolation})", "faulty.py on rank 1 of 2", f"{state}: {reason}", seen
+        )
         assert found[fault]["state"] == state, (fault, found[fault]["reason"], done.stderr)
         assert reason in found[fault]["reason"]
         assert state in done.stderr

@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.campaign import WHOLE
 from torchscale.launch import autopsy
 from torchscale.launch.autopsy import (
     FACTS_FILE,
@@ -22,11 +21,21 @@ from torchscale.launch.autopsy import (
     process_condition,
     read_facts,
 )
-from torchscale.schema.launch.hang import REQUEST_FILE, HangCause, RankCondition
+from torchscale.schema.launch.hang import (
+    REQUEST_FILE,
+    HangCause,
+    HangFacts,
+    RankCondition,
+    RankDump,
+    RankProcess,
+    StackFrame,
+    ThreadStack,
+    dump_file,
+)
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "hang_autopsy.py"
 TWO_RANKS = ("sleep", "skip", "size", "loader", "gone", "teardown")
-"""Causes of the short run; the campaign injects all of them in all places."""
+"""Causes of the short run; `make campaign` injects all of them in all places with the same benchmark."""
 
 
 def inject(*arguments: str) -> list[dict[str, Any]]:
@@ -62,16 +71,6 @@ def test_four_real_ranks_that_hang_in_sub_groups() -> None:
     assert wrong(cases) == []
 
 
-@pytest.mark.slow
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-def test_every_cause_in_every_place() -> None:
-    """``benchmarks/hang_autopsy.py`` prints the same cases as a table."""
-    assert WHOLE
-    done = subprocess.run([sys.executable, str(BENCHMARK)], capture_output=True, text=True, check=False, timeout=3600)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_ranks_that_are_gone_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autopsy, "_ANSWER_SECONDS", 0.2)
     monkeypatch.setenv("NCCL_RAS_ADDR", "127.0.0.1:1")
@@ -87,6 +86,20 @@ def test_ranks_that_are_gone_are_not_waited_for(tmp_path: Path, monkeypatch: pyt
     verdict = hang_autopsy(tmp_path, 2)
     assert (verdict.cause, verdict.ranks) == (HangCause.RANK_GONE, (1,))
     assert failure_autopsy(tmp_path, 2) is None
+
+
+def test_a_rank_that_answers_is_there_whatever_its_process_is_called(tmp_path: Path) -> None:
+    frames = (StackFrame(file="/home/me/dataset.py", line=88, function="read"),)
+    main = ThreadStack(name="MainThread", is_main=True, frames=frames)
+    for rank in (0, 1):
+        answer = RankDump(rank=rank, pid=1, time=1.0, since=0.0, threads=(main,))
+        (tmp_path / dump_file(rank)).write_text(answer.model_dump_json())
+    gone = RankProcess(rank=1, condition=RankCondition.GONE)
+    (tmp_path / FACTS_FILE).write_text(HangFacts(processes=(RankProcess(rank=0), gone)).model_dump_json())
+    assert [position.condition for position in hang_autopsy(tmp_path, 2).positions] == [RankCondition.RUNNING] * 2
+    raised = RankDump(rank=1, pid=1, time=1.0, since=0.0, threads=(main,), error="ValueError: x")
+    (tmp_path / dump_file(1)).write_text(raised.model_dump_json())
+    assert hang_autopsy(tmp_path, 2).cause is HangCause.RANK_GONE, "it wrote its dump when it raised"
 
 
 def test_states_of_processes() -> None:

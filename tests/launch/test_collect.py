@@ -236,7 +236,7 @@ def test_a_timeout_says_where_ranks_were_and_what_is_left(tmp_path: Path) -> Non
     record = collect(tmp_path, Ending(EndingKind.TIMEOUT, None, "no progress for 9 s", ("pid 7 (python)",)))
     assert record.reason == (
         "no progress for 9 s; no rank is known to wait in a collective; rank 1 is in net.py:12 `forward`; "
-        "could not be terminated: pid 7 (python)"
+        "still running: pid 7 (python)"
     )
     assert record.autopsy is not None
     assert record.autopsy.cause is HangCause.UNKNOWN

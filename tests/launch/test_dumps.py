@@ -100,6 +100,14 @@ def test_a_directory_without_dumps_is_an_error(tmp_path: Path) -> None:
         read_directory(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("ranks", ["[0, 999999999]", [0, 10**15]])
+def test_a_dump_that_claims_a_billion_ranks_takes_no_memory(tmp_path: Path, ranks: object) -> None:
+    content = dump(WAITING, pg_config={"0": {"name": "0", "desc": "default_pg", "ranks": ranks}})
+    (tmp_path / "trace_0").write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="at most 65,536 are read"):
+        read_directory(tmp_path)
+
+
 def test_pipes_are_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "trace_0")
     with pytest.raises(UsageError, match="trace_0: not a regular file"):

@@ -189,5 +189,5 @@ def test_a_hang_in_a_group_is_ended_and_located(tmp_path: Path) -> None:
     finally:
         group.close()
     assert record.state is State.TIMEOUT
-    assert "rank 1 was in faulty.py" in record.reason
+    assert "rank 1 never called it; it is in faulty.py" in record.reason
     assert not find_token_processes(group._process.token)

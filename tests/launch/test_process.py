@@ -164,3 +164,45 @@ def test_a_grandchild_that_keeps_the_output_open_does_not_hold_it_up(tmp_path: P
     assert not done.timed_out
     assert time.monotonic() - started < 40
     assert set(psutil.Process().children()) <= others
+
+
+DAEMON = """
+import os
+
+read, write = os.pipe()
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        os.execve("/bin/sleep", ["sleep", "60"], {})  # closes its end of the pipe
+    os._exit(0)
+os.close(write)
+os.read(read, 1)
+os.wait()
+"""
+PARENT = """
+import subprocess, sys
+from torchscale.launch.process import ManagedProcess, adopt_orphans, wait_until
+
+adopt_orphans()
+nowhere = open("/dev/null", "wb")
+own = subprocess.Popen(["sleep", "60"], stdout=nowhere, start_new_session=False)
+process = ManagedProcess([sys.executable, "-c", sys.argv[1]], env={}, stdout=nowhere, stderr=nowhere)
+wait_until(lambda: process.poll() is not None, timeout_seconds=30)
+print("|".join(process.end()), flush=True)
+own.kill()
+own.wait()
+"""
+
+
+def test_a_daemon_with_a_clean_environment_is_named() -> None:
+    """It carries no token and has no parent of ours left; a process of the caller's own is not named."""
+    done = subprocess.run(
+        [sys.executable, "-c", PARENT, DAEMON], capture_output=True, text=True, timeout=60, check=True
+    )
+    words = done.stdout.split()
+    assert words[0] == "pid", done.stdout
+    daemon = psutil.Process(int(words[1]))
+    try:
+        assert done.stdout.strip() == f"pid {daemon.pid} (sleep), a daemon"
+    finally:
+        daemon.kill()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.launch.py_spy import has_py_spy, main_thread, py_spy_stack
+from torchscale.launch import py_spy
+from torchscale.launch.py_spy import has_py_spy, main_thread, py_spy_stack, py_spy_stacks
 from torchscale.schema.launch.hang import StackFrame
 
 THREADS = [
@@ -60,6 +61,9 @@ def test_py_spy_on_the_path_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert has_py_spy()
     assert py_spy_stack(42) == MAIN
+    assert py_spy_stacks({0: 41, 1: 42}) == {1: MAIN}
+    monkeypatch.setattr(py_spy, "_ALL_SECONDS", 0.0)
+    assert py_spy_stacks({1: 42}) == {}, "there is no time left"
     install(tmp_path, "echo not permitted >&2; exit 1")
     assert py_spy_stack(42) == ()
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.traces.test_flight_recorder import dump, entry
 from torchscale.analysis.hang.explain import explain_hang
 from torchscale.errors import UsageError
 from torchscale.launch import running_job
@@ -63,6 +66,7 @@ def test_a_stopped_rank_is_named() -> None:
         evidence, notes = inspect_job(shell.pid)
     verdict = explain_hang(evidence, notes)
     assert (verdict.cause, verdict.ranks) == (HangCause.RANK_STOPPED, (1,))
+    assert f"kill -CONT {children[1].pid}" in " ".join(verdict.evidence)
 
 
 def test_a_rank_that_has_ended_is_named() -> None:
@@ -77,6 +81,20 @@ def test_ranks_on_other_machines_are_not_taken_for_gone() -> None:
         evidence, notes = inspect_job(shell.pid)
     assert [found.rank for found in evidence] == [0, 1]
     assert "6 ranks are on other machines and were not looked at" in notes
+
+
+def test_dumps_that_torch_wrote_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", str(tmp_path / "rank_"))
+    for rank in (0, 1):
+        (tmp_path / f"rank_{rank}").write_text(json.dumps(dump(entry(3), entry(4, retired=False))))
+        os.utime(tmp_path / f"rank_{rank}", (1.0, 1.0))
+    with job(2, world_size=2, local=2) as (shell, _):
+        assert all(found.log is None for found in inspect_job(shell.pid)[0]), "of an earlier job"
+        for rank, entries in ((0, [entry(3), entry(4, retired=False)]), (1, [entry(3)])):
+            (tmp_path / f"rank_{rank}").write_text(json.dumps(dump(*entries)))
+        verdict = explain_hang(*inspect_job(shell.pid))
+    assert (verdict.cause, verdict.ranks) == (HangCause.RANK_MISSING, (1,))
+    assert verdict.summary == "all_reduce #4 (25.0 MiB): rank 1 never called it"
 
 
 def test_what_is_no_job_is_an_error() -> None:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.factories import experiment, machine, training_result
+from torchscale.launch.autopsy import read_facts
 from torchscale.launch.collect import EndingKind
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.process import ManagedProcess
@@ -92,6 +93,14 @@ def test_a_report_may_take_longer_than_a_step(
     limits = LaunchLimits(timeout_seconds=60, stall_seconds=0.1)
     watch = Watch(tmp_path, limits, StopRequest(), lambda progress: None, patience)
     assert watch.wait(cast(ManagedProcess, Converting()))[0] is kind
+
+
+@pytest.mark.parametrize(("timeout", "stall", "moves"), [(0.2, 60.0, True), (60.0, 0.2, False)])
+def test_a_launch_that_runs_out_of_time_is_no_hang(timeout: float, stall: float, moves: bool, tmp_path: Path) -> None:
+    (tmp_path / "progress.jsonl").write_text(Progress(phase="measuring").model_dump_json() + "\n")
+    watch = Watch(tmp_path, LaunchLimits(timeout, stall), StopRequest(), lambda progress: None)
+    assert watch.wait(cast(ManagedProcess, Converting()))[0] is EndingKind.TIMEOUT
+    assert (read_facts(tmp_path).moved_seconds_ago is not None) is moves
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.factories import environment, experiment, experiment_file, machine
+from tests.analysis.hang.test_explain import IN_OWN_CODE, looped, rank, waiting
+from tests.factories import environment, experiment, experiment_file, failed_record, machine, trained
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import record as record_of_any_kind
+from torchscale.analysis.hang.explain import explain_hang
 from torchscale.errors import StoreError
 from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
@@ -135,6 +137,27 @@ def test_no_value_anywhere_in_a_record_breaks_the_summary(tmp_path: Path, kind: 
                 summary_csv(summary)
             seen.add(cell.state)
     assert {State.OK, State.WAITING} <= seen
+
+
+def test_no_value_anywhere_in_an_autopsy_breaks_the_report(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", ["training"], gpu_counts=[2])
+    (entry,) = folder.experiment.plan
+    path = folder.launch_directory(entry.cell, 0) / "record.json"
+    verdict = explain_hang([waiting(0), rank(1, looped(19), IN_OWN_CODE)])
+    hung = failed_record(trained(entry), State.TIMEOUT, "no progress").model_copy(update={"autopsy": verdict})
+    content = json.loads(hung.model_dump_json())
+    seen = set()
+    for where in places(content["autopsy"], ("autopsy",)):
+        for value in VALUES:
+            path.write_text(json.dumps(changed(content, where, value)))
+            summary = read_summary(folder.path)
+            (cell,) = summary.in_plan_order
+            if cell.state is State.TIMEOUT:
+                document = build_document(summary)
+                assert "<script>document" not in render_markdown(document)
+                json.loads(summary_json(summary))
+            seen.add(cell.state)
+    assert seen == {State.TIMEOUT, State.WAITING}
 
 
 def test_what_is_left_out_is_named(folder: RunFolder) -> None:

@@ -33,6 +33,15 @@ def test_without_nodes_eight_gpus_a_node_are_assumed_and_that_is_said(tmp_path: 
     assert ([point.nodes for point in series.points], notes) == ([2, 4], [])
 
 
+def test_part_of_one_node_is_taken_as_part_of_eight_gpus(tmp_path: Path) -> None:
+    path = table(tmp_path, "gpus,throughput,nodes", "1,100,1", "2,198,1", "4,390,1")
+    (series,), notes = read_table(path)
+    assert series.gpus_per_node == 8
+    assert "8 GPUs a node are assumed" in notes[0]
+    (series,), notes = read_table(path, gpus_per_node=4)
+    assert (series.gpus_per_node, notes) == (4, [])
+
+
 def test_a_unit_per_gpu_is_multiplied_and_other_columns_are_ignored(tmp_path: Path) -> None:
     path = table(tmp_path, "model,gpus,throughput,unit", "bert,8,100,tokens/s/GPU", "bert,16,95,tokens/s/GPU")
     (series,), _ = read_table(path)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -329,3 +330,11 @@ def test_a_killed_launch_leaves_no_secret_in_its_logs(tmp_path: Path) -> None:
     folder.begin_launch(cell, 0)
     (kept,) = (tmp_path / "run" / "quarantine").rglob("stderr.log")
     assert kept.read_text() == "https://<redacted>@hub/x\n"
+
+
+def test_a_model_that_removes_its_folder_does_not_end_the_sweep(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "run")
+    cell = trained(folder.experiment.plan[0])
+    shutil.rmtree(folder.begin_launch(cell, 0).parent)
+    folder.finish_launch(cell, launch_record(cell))
+    assert folder.record(cell, 0) == launch_record(cell)

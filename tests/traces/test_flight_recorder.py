@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchscale.analysis.hang.explain import RankEvidence, explain_hang
 from torchscale.errors import TraceError
 from torchscale.schema.launch.collective_log import ProcessGroup
 from torchscale.schema.launch.hang import StackFrame
@@ -174,6 +175,21 @@ def test_an_empty_recorder_is_an_empty_log() -> None:
     assert (log.calls, dict(log.groups)) == ((), {})
 
 
+NUMBERS = st.sampled_from([-1, 0, 1, 2**31, 2**63, 10**30])
+
+
+@given(NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+def test_any_number_in_a_dump_gives_a_verdict_or_an_error(number: int, size: int, line: int, time: int) -> None:
+    changes = {"collective_seq_id": number, "input_sizes": [[size, size]], "time_created_ns": time, "retired": False}
+    frames = [{"name": "f", "filename": "a.py", "line": line}]
+    try:
+        log = read(dump({**entry(1, **changes), "frames": frames}, entry(2)))
+    except TraceError as error:
+        assert error.message
+    else:
+        assert explain_hang([RankEvidence(0, log=log), RankEvidence(1, log=log)]).summary
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_log_or_an_error(data: bytes) -> None:
     for start in (b"", b"\x80\x04", b'{"version": "2", "entries": '):
@@ -192,3 +208,17 @@ def test_a_damaged_dump_is_a_log_or_an_error(position: int, value: int) -> None:
             read_flight_recorder(bytes(broken))
         except TraceError as error:
             assert error.message
+
+
+def test_a_dump_of_many_groups_is_judged_in_seconds() -> None:
+    """Each collective in a group of its own, none complete; the test's time limit is what is tested."""
+    entries = [entry(1, process_group=[str(number), "x"], retired=False) for number in range(20_000)]
+    logs = [collective_log(dump(*entries)), collective_log(dump(*entries[:10_000]))]
+    assert explain_hang([RankEvidence(rank, log=log) for rank, log in enumerate(logs)]).summary
+    with pytest.raises(TraceError, match="100,001 collectives"):
+        collective_log(dump(*([entry(1)] * 100_001)))
+
+
+def test_a_shape_of_a_million_dimensions_is_cut() -> None:
+    (call,) = collective_log(dump(entry(1, input_sizes=[[2**60] * 1_000_000]))).calls
+    assert len(call.input_sizes[0]) == 64

@@ -14,6 +14,9 @@ from torchscale.cli.rendering import chosen_formats, write_rendered
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
 
+_MAX_REFUSALS = 20
+"""Lines of a table with many series: about a screen."""
+
 
 def predict(
     gpus: Annotated[Several, typer.Option("--gpus", "-n", metavar="N,…", help="Counts of GPUs to predict.")] = None,
@@ -79,6 +82,8 @@ def predict(
         print_predictions(report, result_console())
     for text in report.notes:
         TERMINAL.note(f"note: {text}")
-    if report.refused is not None and not as_json:
-        message_console().print(f"refused: {report.refused}", markup=False, soft_wrap=True)
+    for reason in () if as_json else report.refusals[:_MAX_REFUSALS]:
+        message_console().print(f"refused: {reason}", markup=False, soft_wrap=True)
+    if not as_json and len(report.refusals) > _MAX_REFUSALS:
+        TERMINAL.note(f"{len(report.refusals) - _MAX_REFUSALS} more refused; --json lists all")
     raise typer.Exit(run.exit_code(report))

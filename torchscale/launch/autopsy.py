@@ -17,7 +17,7 @@ from torchscale.analysis.hang.stacks import last_stack
 from torchscale.errors import OutputError, TraceError
 from torchscale.launch.nccl_ras import nccl_notes
 from torchscale.launch.process import POLL_SECONDS, copy_of, tail
-from torchscale.launch.py_spy import py_spy_stack
+from torchscale.launch.py_spy import py_spy_stacks
 from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import (
     REQUEST_FILE,
@@ -40,7 +40,9 @@ LOG_BYTES = 64 * 1024
 """End of a rank's log in which its stacks are looked for: faulthandler writes some KiB for a process."""
 
 
-def inspect_hang(directory: Path, torchrun_pid: int, world_size: int | None) -> None:
+def inspect_hang(
+    directory: Path, torchrun_pid: int, world_size: int | None, moved_seconds_ago: float | None = None
+) -> None:
     """Ask every rank below torchrun for its dump and its Python stacks, and keep what they and the kernel say in
     ``directory``. Takes at most some seconds more than ``_ANSWER_SECONDS``.
 
@@ -48,16 +50,19 @@ def inspect_hang(directory: Path, torchrun_pid: int, world_size: int | None) -> 
         directory: Of the launch.
         torchrun_pid: The ranks are its descendants.
         world_size: Ranks of the launch, where the processes may be more; ``None`` for as many as there are.
+        moved_seconds_ago: When the last progress was, if the launch may be slow and not hang.
     """
     found = rank_processes(torchrun_pid)
     ranks = sorted(found) if world_size is None else list(range(world_size))
     _ask_for_stacks(torchrun_pid)
-    ask_ranks(directory, {rank: found.get(rank) for rank in ranks})
+    ask_ranks(directory, {rank: found.get(rank) for rank in ranks}, moved_seconds_ago)
 
 
-def ask_ranks(directory: Path, processes: Mapping[int, psutil.Process | None]) -> None:
+def ask_ranks(
+    directory: Path, processes: Mapping[int, psutil.Process | None], moved_seconds_ago: float | None = None
+) -> None:
     """Ask the ranks whose processes these are for their dumps, and keep what they and the kernel say in
-    ``directory``."""
+    ``directory``; ``moved_seconds_ago`` as for :func:`inspect_hang`."""
     states = tuple(_state(rank, process) for rank, process in processes.items())
     request = directory / REQUEST_FILE
     with contextlib.suppress(OutputError):  # on a full disk the stacks in the logs may still be written
@@ -70,8 +75,9 @@ def ask_ranks(directory: Path, processes: Mapping[int, psutil.Process | None]) -
     pids = {state.rank: state.pid for state in states if state.pid is not None}
     facts = HangFacts(
         processes=states,
-        stacks={rank: stack for rank in silent if (stack := py_spy_stack(pids[rank]))},
+        stacks=py_spy_stacks({rank: pids[rank] for rank in silent}),
         notes=nccl_notes(pids.values()),
+        moved_seconds_ago=moved_seconds_ago,
     )
     with contextlib.suppress(OutputError):
         atomic_write_model(directory / FACTS_FILE, facts)
@@ -85,7 +91,7 @@ def hang_autopsy(directory: Path, world_size: int) -> Autopsy:
         _evidence(directory, rank, states.get(rank, RankProcess(rank=rank)), facts.stacks.get(rank, ()))
         for rank in range(world_size)
     ]
-    return explain_hang(evidence, facts.notes)
+    return explain_hang(evidence, facts.notes, facts.moved_seconds_ago)
 
 
 def failure_autopsy(directory: Path, world_size: int) -> Autopsy | None:
@@ -96,8 +102,9 @@ def failure_autopsy(directory: Path, world_size: int) -> Autopsy | None:
 
 
 def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
-    """Rank → process, of the workers below ``parent_pid``: the Python process that is nearest to it. A profiler may
-    stand in between, and a data loader's workers below a rank have its command line and its environment."""
+    """Rank → process, of the workers below ``parent_pid``: the Python process that is nearest to it, or its copy that
+    runs the launch. A profiler may stand in between, and a data loader's workers below a rank have its command line and
+    its environment."""
     try:
         below = psutil.Process(parent_pid).children(recursive=True)
     except psutil.Error:
@@ -154,7 +161,7 @@ def read_facts(directory: Path) -> HangFacts:
 
 def _evidence(directory: Path, rank: int, state: RankProcess, stack: tuple[StackFrame, ...]) -> RankEvidence:
     """What a rank left; its stack from its own dump, else from py-spy, else from the log."""
-    log, problem, frames = None, "it did not answer" if state.condition is RankCondition.RUNNING else "", stack
+    log, problem, frames = None, "it left no dump" if state.condition is RankCondition.RUNNING else "", stack
     text = tail(directory / f"rank-{rank}.stderr.log", LOG_BYTES)
     try:
         dump = RankDump.model_validate_json(read_bounded(directory / dump_file(rank), MAX_DUMP_BYTES))
@@ -164,7 +171,13 @@ def _evidence(directory: Path, rank: int, state: RankProcess, stack: tuple[Stack
         log, problem = log_of(dump)
         frames = next((thread.frames for thread in dump.threads if thread.is_main), ())
         text += dump.error
-    return RankEvidence(rank, state.condition, frames or last_stack(text), log, problem, state.pid, size_error(text))
+    condition = condition_of(state, dump)
+    return RankEvidence(rank, condition, frames or last_stack(text), log, problem, state.pid, size_error(text))
+
+
+def condition_of(state: RankProcess, dump: RankDump | None) -> RankCondition:
+    """A rank that has answered is there, whatever name its process goes by; one that raised may have ended since."""
+    return RankCondition.RUNNING if dump is not None and not dump.error else state.condition
 
 
 def log_of(dump: RankDump) -> tuple[CollectiveLog | None, str]:
@@ -181,4 +194,4 @@ def log_of(dump: RankDump) -> tuple[CollectiveLog | None, str]:
     groups = {
         name: ProcessGroup(group.description, dump.groups.get(name, group.ranks)) for name, group in log.groups.items()
     }
-    return CollectiveLog(calls, groups), ""
+    return CollectiveLog(calls, groups, log.is_complete), dump.problem

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -26,7 +26,6 @@ from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.telemetry import Telemetry
-from torchscale.schema.node.environment import RankIdentity
 from torchscale.schema.state import State
 
 _LOG_TAIL_CHARACTERS = 6000
@@ -40,7 +39,13 @@ _SECONDARY_SIGNALS = {signal.SIGTERM, signal.SIGABRT}
 count as the cause only if there is no other."""
 _UNCAUGHT_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 
-M = TypeVar("M", bound=RankIdentity | RankFailure)
+
+class _OfRank(Protocol):
+    @property
+    def rank(self) -> int: ...
+
+
+M = TypeVar("M", bound=_OfRank)
 
 
 class EndingKind(Enum):
@@ -101,7 +106,7 @@ def collect_launch(
     ending = _with_signal(ending, log)
     log += "".join(tail(directory / node_file(node, "torchrun.log"), _TORCHRUN_LOG_BYTES) for node in nodes[1:])
     payload = kind.collect_payload(
-        directory, _read_all(directory, "rank-*.json", KINDS[cell.kind].rank, cell.world_size)
+        directory, _read_all(directory, "rank-*.json", KINDS[cell.kind].rank.model_validate_json, cell.world_size)
     )
     evidence = Evidence(
         ending,
@@ -116,7 +121,7 @@ def collect_launch(
     if autopsy is not None:
         reason += f"; {autopsy.summary}"
     if ending.survivors:
-        reason += f"; could not be terminated: {', '.join(ending.survivors)}"
+        reason += f"; still running: {', '.join(ending.survivors)}"
     if not task.log_step_times:
         for path in directory.glob("steps-rank-*.jsonl"):
             path.unlink()
@@ -154,7 +159,7 @@ def _telemetry(task: LaunchTask, directory: Path, window: tuple[float, float] | 
 
 def read_failures(directory: Path, world_size: int) -> tuple[RankFailure, ...]:
     """Failures that the ranks wrote into ``directory``, earliest first."""
-    failures = _read_all(directory, "error-rank-*.json", RankFailure, world_size)
+    failures = _read_all(directory, "error-rank-*.json", RankFailure.model_validate_json, world_size)
     return tuple(sorted(failures, key=lambda failure: failure.time))
 
 
@@ -254,14 +259,14 @@ def _log_tail(directory: Path, torchrun_log: str, world_size: int) -> str:
     return "\n\n".join(parts)
 
 
-def _read_all(directory: Path, pattern: str, model: type[M], world_size: int) -> list[M]:
+def _read_all(directory: Path, pattern: str, read: Callable[[bytes], M], world_size: int) -> list[M]:
     """The ranks' files in rank order; a file that cannot be read, or is of another rank than its name says, is left
     out."""
     contents = []
     for rank in range(world_size):
         path = directory / pattern.replace("*", str(rank))
         try:
-            content: M = model.model_validate_json(path.read_bytes())
+            content = read(path.read_bytes())
         except (OSError, ValidationError):
             continue
         if content.rank == rank:

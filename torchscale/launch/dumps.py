@@ -12,16 +12,18 @@ from pydantic import ValidationError
 from torchscale.analysis.hang.explain import RankEvidence
 from torchscale.analysis.hang.stacks import last_stack
 from torchscale.errors import TraceError, UsageError
-from torchscale.launch.autopsy import LOG_BYTES, log_of, read_facts
+from torchscale.launch.autopsy import LOG_BYTES, condition_of, log_of, read_facts
 from torchscale.launch.process import tail
 from torchscale.schema.launch.collective_log import CollectiveLog
-from torchscale.schema.launch.hang import HangFacts, RankCondition, RankDump, StackFrame
+from torchscale.schema.launch.hang import HangFacts, RankDump, RankProcess, StackFrame
 from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
 from torchscale.util.files import read_bounded
 
 _MAX_FILES = 20_000
 """Names that are looked at: a job of some thousand ranks leaves one or two files a rank."""
 _MAX_DUMPS = 4096
+_MAX_RANKS = 65_536
+"""A damaged dump may claim any number, and each rank takes memory."""
 _NAME = re.compile(r"(?:^|\D)(?P<rank>\d{1,6})(?:\.(?:json|pkl|pickle))?$")
 """``nccl_trace_rank_3``, ``autopsy-rank-3.json``, ``dump3.pickle``: torch appends the rank to a prefix."""
 _OTHER_FILES = re.compile(r"\.(?:log|jsonl)$|^(?:rank|error-rank|steps-rank)-\d+\.")
@@ -30,12 +32,14 @@ _OTHER_FILES = re.compile(r"\.(?:log|jsonl)$|^(?:rank|error-rank|steps-rank)-\d+
 
 @dataclass(frozen=True)
 class _Dump:
-    """What one rank left: its log or why there is none, its stack, and how many ranks its job has, where it says so."""
+    """What one rank left: its log or why there is none, its stack, how many ranks its job has, where it says so, and
+    torchscale's own form of it."""
 
     log: CollectiveLog | None
     problem: str
     frames: tuple[StackFrame, ...]
     world_size: int
+    answer: RankDump | None
 
 
 def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
@@ -63,18 +67,23 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
             "pass the launch directory of a cell that hung",
         )
     size = max([*(dump.world_size for dump in dumps.values()), *(rank + 1 for rank in (*dumps, *states))])
+    if size > _MAX_RANKS:
+        raise UsageError(
+            f"{directory}: a dump claims {size:,} ranks; at most {_MAX_RANKS:,} are read",
+            hint="remove files of other jobs from the directory",
+        )
     evidence = []
     for rank in range(size):
-        dump, state = dumps.get(rank), states.get(rank)
+        dump, state = dumps.get(rank), states.get(rank, RankProcess(rank=rank))
         frames = () if dump is None else dump.frames
         evidence.append(
             RankEvidence(
                 rank,
-                RankCondition.RUNNING if state is None else state.condition,
+                condition_of(state, None if dump is None else dump.answer),
                 frames or facts.stacks.get(rank, ()) or _logged_stack(directory, rank),
                 None if dump is None else dump.log,
                 "no dump" if dump is None else dump.problem,
-                None if state is None else state.pid,
+                state.pid,
             )
         )
     return evidence, facts
@@ -103,18 +112,20 @@ def _read(path: Path) -> _Dump:
         data = read_bounded(path, MAX_DUMP_BYTES)
     except OSError as error:
         raise TraceError(error.strerror or str(error)) from error
+    answer = None
     if path.name.startswith("autopsy-rank-"):
         try:
-            dump = RankDump.model_validate_json(data)
+            answer = RankDump.model_validate_json(data)
         except ValidationError as error:
             raise TraceError("a damaged dump of a rank") from error
-        log, problem = log_of(dump)
-        frames = next((thread.frames for thread in dump.threads if thread.is_main), ())
+        log, problem = log_of(answer)
+        frames = next((thread.frames for thread in answer.threads if thread.is_main), ())
     else:
         log, problem = read_flight_recorder(data), ""
         frames = next((call.frames for call in reversed(log.calls) if not call.is_done), ())
     ranks = [group.ranks for group in log.groups.values() if group.description == "default_pg"] if log else []
-    return _Dump(log, problem, frames, max((max(members) + 1 for members in ranks if members), default=0))
+    size = max((max(members) + 1 for members in ranks if members), default=0)
+    return _Dump(log, problem, frames, size, answer)
 
 
 def _logged_stack(directory: Path, rank: int) -> tuple[StackFrame, ...]:

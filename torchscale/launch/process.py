@@ -67,6 +67,7 @@ class ManagedProcess:
             MachineError: the program cannot be started.
         """
         self.token = uuid.uuid4().hex
+        self._started_at = time.time()
         marked = {**env, TOKEN_VARIABLE: self.token, LAUNCHER_VARIABLE: str(os.getpid())}
         try:
             self._popen = subprocess.Popen(
@@ -81,6 +82,7 @@ class ManagedProcess:
         except OSError as error:
             raise MachineError(f"cannot start {argv[0]}: {error.strerror or error}") from error
         self.pid = self._popen.pid
+        _started_here.add(self.pid)
 
     def poll(self) -> int | None:
         """The exit status, or ``None`` while it runs."""
@@ -88,14 +90,15 @@ class ManagedProcess:
 
     def end(self, *, grace_seconds: float = TERM_GRACE_SECONDS) -> tuple[str, ...]:
         """Terminate the process and all its descendants, also if the process itself has ended. Returns survivors
-        (normally none)."""
+        (normally none), and daemons that the process may have left: those are only named, since a
+        program that calls us may have started them."""
         survivors = end_family(self.token, root_pid=self.pid, grace_seconds=grace_seconds)
         if self._popen.poll() is None:
             try:
                 self._popen.wait(timeout=KILL_GRACE_SECONDS)
             except subprocess.TimeoutExpired:
                 return (*survivors, f"pid {self.pid}")
-        return survivors
+        return (*survivors, *_daemons_since(self._started_at))
 
 
 def end_family(
@@ -191,6 +194,24 @@ def tail(path: Path, max_bytes: int = 8192) -> str:
 def _die_with_parent() -> None:
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+_started_here: set[int] = set()
+"""Pids of all processes that were started here; few in the life of a command."""
+
+
+def _daemons_since(moment: float) -> tuple[str, ...]:
+    """Children of this process, adopted as orphans, that began after ``moment`` (seconds since the epoch) in a session
+    of their own and without the token of a launch in their environment."""
+    found = []
+    for child in psutil.Process().children():
+        try:
+            ours = child.pid in _started_here or child.create_time() < moment - 1
+            if not ours and child.status() != psutil.STATUS_ZOMBIE and os.getsid(child.pid) != os.getsid(0):
+                found.append(f"pid {child.pid} ({child.name()}), a daemon")
+        except (psutil.Error, OSError):
+            continue  # it has ended
+    return tuple(found)
 
 
 def _find_family(token: str, root_pid: int | None) -> list[psutil.Process]:

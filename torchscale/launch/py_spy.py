@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import time
+from collections.abc import Mapping
 
 import msgspec
 
@@ -10,6 +12,9 @@ from torchscale.errors import MachineError
 from torchscale.launch.process import run_bounded
 from torchscale.schema.launch.hang import StackFrame
 
+_ALL_SECONDS = 20.0
+"""For all ranks of a machine: eight that can be read take one or two."""
+_MAX_LINE = 10**9
 _SECONDS = 10.0
 """py-spy reads a stack in well under a second; a process that hangs in the kernel may keep it."""
 
@@ -43,6 +48,18 @@ def py_spy_stack(pid: int) -> tuple[StackFrame, ...]:
     return main_thread(done.stdout.encode(), pid)
 
 
+def py_spy_stacks(pids: Mapping[int, int]) -> dict[int, tuple[StackFrame, ...]]:
+    """The stacks of ranks (rank → pid), of as many as ``_ALL_SECONDS`` allow; those without one are left out."""
+    deadline = time.monotonic() + _ALL_SECONDS
+    stacks = {}
+    for rank, pid in pids.items():
+        if time.monotonic() >= deadline:
+            break
+        if stack := py_spy_stack(pid):
+            stacks[rank] = stack
+    return stacks
+
+
 def main_thread(data: bytes, pid: int) -> tuple[StackFrame, ...]:
     """The main thread in what ``py-spy dump --json`` prints: its id in the kernel is the process's. Outermost frame
     first; empty where the text is not such."""
@@ -53,7 +70,7 @@ def main_thread(data: bytes, pid: int) -> tuple[StackFrame, ...]:
     for thread in threads:
         if thread.os_thread_id == pid or thread.thread_name == "MainThread":
             return tuple(
-                StackFrame(file=frame.filename, line=frame.line, function=frame.name)
+                StackFrame(file=frame.filename, line=max(0, min(frame.line, _MAX_LINE)), function=frame.name)
                 for frame in reversed(thread.frames)
             )
     return ()

@@ -7,32 +7,40 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import psutil
 
 from torchscale.analysis.hang.explain import RankEvidence
-from torchscale.errors import UsageError
+from torchscale.errors import TraceError, UsageError
 from torchscale.launch.autopsy import process_condition
 from torchscale.launch.nccl_ras import nccl_notes
 from torchscale.launch.process import copy_of
-from torchscale.launch.py_spy import has_py_spy, py_spy_stack
+from torchscale.launch.py_spy import has_py_spy, py_spy_stacks
+from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import RankCondition
+from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
+from torchscale.util.files import read_bounded
 
 _SAMPLE_SECONDS = 1.0
 """Over which the processor time of the ranks is compared: clock ticks are 10 ms."""
 _MAX_RANKS = 1024
 _BUSY_SHARE = 0.5
+_DUMP_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""Where torch's watchdog dumps the flight recorder when a collective times out; the rank is appended."""
 
 
 @dataclass(frozen=True)
 class _Rank:
-    """A rank on this machine and how many there are in the job and on this machine."""
+    """A rank on this machine, how many there are in the job and on this machine, and where torch writes its dumps."""
 
     process: psutil.Process
     world_size: int
     local_rank: int
     local_world_size: int
+    dump_prefix: str = ""
 
 
 def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
@@ -52,18 +60,34 @@ def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
             f"process {pid} has no ranks: RANK and WORLD_SIZE are in the environment of none of its children",
             hint="pass the PID of torchrun or of one of its ranks, as the user who started it",
         )
-    before = {rank: _cpu_seconds(found.process) for rank, found in ranks.items()}
-    time.sleep(_SAMPLE_SECONDS)
-    notes = []
-    evidence = []
-    for rank, found in sorted(ranks.items()):
-        condition = process_condition(found.process)
-        share = (_cpu_seconds(found.process) - before[rank]) / _SAMPLE_SECONDS
-        if condition is RankCondition.RUNNING:
-            notes.append(f"rank {rank}: pid {found.process.pid}, {'busy' if share > _BUSY_SHARE else 'mostly idle'}")
-        frames = py_spy_stack(found.process.pid) if condition is RankCondition.RUNNING else ()
-        evidence.append(RankEvidence(rank, condition, frames, None, "", found.process.pid))
+    shares = _cpu_shares(ranks)
+    conditions = {rank: process_condition(found.process) for rank, found in ranks.items()}
+    running = [rank for rank in ranks if conditions[rank] is RankCondition.RUNNING]
+    stacks = py_spy_stacks({rank: ranks[rank].process.pid for rank in running})
+    evidence = [
+        RankEvidence(rank, conditions[rank], stacks.get(rank, ()), _dumped(rank, found), "", found.process.pid)
+        for rank, found in sorted(ranks.items())
+    ]
     evidence += [RankEvidence(rank, RankCondition.GONE) for rank in _gone(ranks)]
+    notes = [*_states(evidence, shares), *_unseen(ranks, evidence)]
+    return evidence, (*notes, *nccl_notes(found.process.pid for found in ranks.values()))
+
+
+def _states(evidence: Sequence[RankEvidence], shares: Mapping[int, float]) -> list[str]:
+    """Whether each rank computes, or how to continue it."""
+    notes = []
+    for rank in evidence:
+        if rank.condition is RankCondition.RUNNING:
+            activity = "busy" if shares[rank.rank] > _BUSY_SHARE else "mostly idle"
+            notes.append(f"rank {rank.rank}: pid {rank.pid}, {activity}")
+        if rank.condition is RankCondition.STOPPED:
+            notes.append(f"rank {rank.rank}: pid {rank.pid} is stopped; kill -CONT {rank.pid} continues it")
+    return notes
+
+
+def _unseen(ranks: Mapping[int, _Rank], evidence: Sequence[RankEvidence]) -> list[str]:
+    """What could not be looked at."""
+    notes = []
     elsewhere = max(found.world_size for found in ranks.values()) - len(evidence)
     if elsewhere > 0:
         notes.append(f"{elsewhere} ranks are on other machines and were not looked at")
@@ -71,11 +95,15 @@ def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
         notes.append("py-spy is not installed: stacks are unknown (pip install py-spy)")
     elif not any(rank.frames for rank in evidence):
         notes.append("py-spy could not read the ranks: it needs root or the capability SYS_PTRACE")
-    return evidence, (*notes, *nccl_notes(found.process.pid for found in ranks.values()))
+    return notes
 
 
 def _ranks(process: psutil.Process) -> dict[int, _Rank]:
-    """Rank → process: for every rank the process nearest to torchrun; its own children inherit its environment."""
+    """Rank → process: for every rank the process nearest to torchrun; its own children inherit its environment.
+
+    Raises:
+        psutil.Error: ``process`` cannot be read.
+    """
     while (parent := process.parent()) is not None and _rank(process) is not None:
         process = parent
     found: dict[int, _Rank] = {}
@@ -91,10 +119,24 @@ def _rank(process: psutil.Process) -> tuple[int, _Rank] | None:
     with contextlib.suppress(psutil.Error, OSError, ValueError):
         variables = process.environ()
         if "RANK" in variables and "WORLD_SIZE" in variables:
-            size = int(variables["WORLD_SIZE"])
+            rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
             local, local_size = int(variables.get("LOCAL_RANK", 0)), int(variables.get("LOCAL_WORLD_SIZE", 0))
-            return int(variables["RANK"]), _Rank(process, size, local, local_size)
+            if 0 <= local <= rank < size:
+                prefix = next((variables[name] for name in _DUMP_VARIABLES if variables.get(name)), "")
+                return rank, _Rank(process, size, local, local_size, prefix)
     return None
+
+
+def _dumped(rank: int, found: _Rank) -> CollectiveLog | None:
+    """What torch has dumped of a rank since its process started; ``None`` where there is nothing, as until a collective
+    times out."""
+    path = Path(f"{found.dump_prefix}{rank}")
+    try:
+        if not found.dump_prefix or path.stat().st_mtime < found.process.create_time():
+            return None
+        return read_flight_recorder(read_bounded(path, MAX_DUMP_BYTES))
+    except (OSError, TraceError, psutil.Error):
+        return None
 
 
 def _gone(ranks: dict[int, _Rank]) -> list[int]:
@@ -102,6 +144,13 @@ def _gone(ranks: dict[int, _Rank]) -> list[int]:
     rank, found = next(iter(ranks.items()))
     first = rank - found.local_rank
     return [number for number in range(first, first + min(found.local_world_size, _MAX_RANKS)) if number not in ranks]
+
+
+def _cpu_shares(ranks: Mapping[int, _Rank]) -> dict[int, float]:
+    """Rank → processor time over wall time, for a moment."""
+    before = {rank: _cpu_seconds(found.process) for rank, found in ranks.items()}
+    time.sleep(_SAMPLE_SECONDS)
+    return {rank: (_cpu_seconds(found.process) - before[rank]) / _SAMPLE_SECONDS for rank, found in ranks.items()}
 
 
 def _cpu_seconds(process: psutil.Process) -> float:

@@ -28,6 +28,9 @@ from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import clean_logs
 
+_SLOW_SECONDS, _SLOW_STEPS = 10.0, 3.0
+"""A launch that runs out of its time is taken for slow and not for hanging if it made progress within ten seconds,
+which is twenty times the interval of its progress lines, or within three times the longest interval seen."""
 _FINISHING_POLL_SECONDS = 0.01
 """The ranks have measured and write their records: a short interval slows nothing."""
 
@@ -188,17 +191,21 @@ class Watch:
         """Wait until the process has ended, ``is_done`` is true, a limit is reached or the user stops. Does not end
         it."""
         started = last_progress = time.monotonic()
+        longest_step = 0.0
         reader = _ProgressReader(self.directory / "progress.jsonl")
         phase = "starting"
         while process.poll() is None and not is_done():
             for progress in reader.read():
+                longest_step = max(longest_step, time.monotonic() - last_progress)
                 last_progress, phase = time.monotonic(), progress.phase
                 self.on_progress(progress)
             now = time.monotonic()
             if self.stop.asked:
                 return EndingKind.INTERRUPTED, f"interrupted while {phase}"
             if now - started > self.limits.hard_seconds:
-                inspect_hang(self.directory, process.pid, self.world_size)
+                silent = now - last_progress
+                may_move = silent < max(_SLOW_SECONDS, _SLOW_STEPS * longest_step)
+                inspect_hang(self.directory, process.pid, self.world_size, silent if may_move else None)
                 return EndingKind.TIMEOUT, f"not finished after {self.limits.hard_seconds:g} s (while {phase})"
             patience = self.limits.stall_seconds
             if phase == "finishing" and self.finishing_seconds is not None:

@@ -12,7 +12,6 @@ from torchscale.config.choices import DeviceKind, Malloc
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ConfigError, MachineError
 from torchscale.plan.kinds import plan_kind
-from torchscale.plan.kinds.training import axis_lengths
 from torchscale.plan.obstacles import ExecutionTarget
 from torchscale.plan.placement import bound_cores, ordered
 from torchscale.schema.cells.kinds import KINDS, AnyCell, of_kind
@@ -164,7 +163,7 @@ def _refuse_too_many(experiment: Experiment, counts: int) -> None:
     cells = 0
     for kind in ("training", "memory"):
         if kind in experiment.measure:
-            lengths = {**axis_lengths(experiment), "gpu_counts": counts}
+            lengths = {**_axis_lengths(experiment), "gpu_counts": counts}
             cells += math.prod(lengths.values())
             if cells > MAX_CELLS:
                 axes = " × ".join(f"{length:,} {name}" for name, length in lengths.items() if length > 1)
@@ -179,6 +178,25 @@ def _refuse_too_many(experiment: Experiment, counts: int) -> None:
             f"most {MAX_LAUNCHES:,} fit one run",
             hint="lower benchmark.repeats, or split the experiment",
         )
+
+
+def _axis_lengths(experiment: Experiment) -> dict[str, int]:
+    """Number of values of each axis but the world sizes, by key: there is a training
+    cell for each combination."""
+    training, model = experiment.training, experiment.model
+    return {
+        "models": len(experiment.models),
+        "batch_sizes": len(experiment.batch_sizes),
+        "training.precision": len(training.precision),
+        "training.optimizer": len(training.optimizer),
+        "training.fused": len(training.fused),
+        "training.gradient_accumulation": len(training.gradient_accumulation),
+        "training.activation_checkpointing": len(training.activation_checkpointing),
+        "parallel.strategy": len(experiment.parallel.strategy),
+        "model.channels_last": len(model.channels_last),
+        "model.compile": len(model.compile),
+        "data.source": len(experiment.data.source),
+    }
 
 
 def _documented_peaks(devices: Sequence[DeviceInfo], indices: Sequence[int]) -> Mapping[str, float]:

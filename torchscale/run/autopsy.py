@@ -19,7 +19,7 @@ def autopsy_of_dumps(directory: Path, observer: Observer = SILENT) -> Autopsy:
     """
     with observer.status(f"Reading the dumps in {directory}"):
         evidence, facts = read_directory(directory)
-        return explain_hang(evidence, facts.notes)
+        return explain_hang(evidence, facts.notes, facts.moved_seconds_ago)
 
 
 def autopsy_of_process(pid: int, observer: Observer = SILENT) -> Autopsy:

@@ -16,7 +16,7 @@ from torchscale.config.choices import ReportFormat
 from torchscale.errors import ExitCode, UsageError
 from torchscale.report.formats.prediction_export import prediction_json
 from torchscale.report.sections.prediction import PredictionReport, prediction_document
-from torchscale.report.text.labels import batch_label, panel_title
+from torchscale.report.text.labels import batch_label, on_cuda, panel_title
 from torchscale.results.reader import read_summary
 from torchscale.run.prediction_table import MAX_GPUS, read_table
 from torchscale.run.rendering import render_document
@@ -104,8 +104,10 @@ def run_series(summary: RunSummary, gpus_per_node: int | None = None) -> list[Me
         link = summary.experiment.config.hardware.link if over_nodes else None
         first = cells[0].cell
         name = f"{panel_title(first)}, {batch_label(first)}"
-        devices = len(summary.experiment.environment.devices)
-        full = gpus_per_node or max(math.ceil(max(point.local for point in points)), devices)
+        environment = summary.experiment.environment
+        here = 1 if over_nodes else len(environment.devices) if on_cuda(summary) else environment.cores
+        declared = gpus_per_node or summary.experiment.config.launch.devices_per_node
+        full = declared or max(math.ceil(max(point.local for point in points)), here)
         found.append(make_series(name, points, gpus_per_node=full, link=link))
     return found
 
@@ -114,11 +116,18 @@ def _measured(cell: TrainingSummary, gpus_per_node: int | None) -> Measured:
     figures = cell.figures
     if figures is None:
         raise ValueError(f"{cell.cell.id} has no figures")
-    gpus = cell.cell.world_size
-    nodes = max(len(cell.facts.nodes), 1)
+    gpus, parts = cell.cell.world_size, figures.parts
+    nodes = cell.facts.node_count
     if gpus_per_node is not None:
         nodes = max(nodes, -(-gpus // gpus_per_node))
-    return Measured(gpus, nodes, figures.launch_samples_per_second, float(cell.cell.global_batch_size))
+    return Measured(
+        gpus,
+        nodes,
+        figures.launch_samples_per_second,
+        work=float(cell.cell.global_batch_size),
+        straggler_share=None if parts is None or gpus == 1 else parts.straggler_wait / parts.step,
+        exposed_share=None if parts is None else parts.transfer / parts.step,
+    )
 
 
 def render_predictions(report: PredictionReport, kind: ReportFormat) -> bytes:

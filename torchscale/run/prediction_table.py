@@ -51,7 +51,8 @@ def read_table(path: Path, gpus_per_node: int | None = None) -> tuple[list[Measu
         path: A file with the columns ``gpus`` and ``throughput`` (per second, of all GPUs), and optionally ``nodes``,
             ``launch``, ``samples`` or ``tokens`` (of a step, over all GPUs), ``series``, ``unit`` and ``link``; others
             are ignored. A unit per GPU, such as ``samples/s/GPU``, is multiplied by the count.
-        gpus_per_node: Of a full node; by default the fullest of the column ``nodes``, or 8 where there is none.
+        gpus_per_node: Of a full node; by default the fullest of the column ``nodes``, or 8 where there is none or all
+            is on part of one node.
 
     Raises:
         UsageError: it cannot be read, or a line is wrong; the message names the line, the value and what was expected.
@@ -65,6 +66,8 @@ def read_table(path: Path, gpus_per_node: int | None = None) -> tuple[list[Measu
     notes = []
     if gpus_per_node is None and any(row.nodes is None for row in rows):
         notes.append(f"{path} does not say how many nodes: {_GPUS_PER_NODE} GPUs a node assumed (--gpus-per-node)")
+    elif gpus_per_node is None and any(_is_of_one_node(members) for members in by_series.values()):
+        notes.append(f"where one node was measured, {_GPUS_PER_NODE} GPUs a node are assumed (--gpus-per-node)")
     series = [_series(path, name, members, gpus_per_node) for name, members in by_series.items()]
     if len(series) == 1 and len(series[0].points) < 2:
         only = series[0].points[0].gpus
@@ -189,12 +192,19 @@ def _series(path: Path, name: str, rows: Sequence[_Row], gpus_per_node: int | No
         seen[key] = row.line
     points = _points(what, rows, gpus_per_node or _GPUS_PER_NODE)
     full = gpus_per_node or (None if rows[0].nodes is not None else _GPUS_PER_NODE)
+    if full is None and _is_of_one_node(rows):
+        full = _GPUS_PER_NODE
     crowded = next((point for point in points if full is not None and point.local > full), None)
     if crowded is not None:
         raise UsageError(
             f"{what}: {crowded.gpus} GPUs on {crowded.nodes} nodes are more than --gpus-per-node {full}; raise it"
         )
     return make_series(name, points, gpus_per_node=full, unit=units[0] or "1/s", link=rows[0].link)
+
+
+def _is_of_one_node(rows: Sequence[_Row]) -> bool:
+    """Whether a node that is not full may have been measured: nothing says how many GPUs a node holds."""
+    return all(row.nodes == 1 for row in rows) and max(row.gpus for row in rows) < _GPUS_PER_NODE
 
 
 def _points(what: str, rows: Sequence[_Row], gpus_per_node: int) -> list[Measured]:

@@ -200,8 +200,15 @@ class RunFolder:
         return directory
 
     def finish_launch(self, cell: AnyCell, record: LaunchRecord) -> None:
-        """Write ``record.json``: from here on the launch is complete."""
-        atomic_write_model(self.launch_directory(cell, record.launch) / "record.json", record)
+        """Write ``record.json``: from here on the launch is complete.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        directory = self.launch_directory(cell, record.launch)
+        if not directory.exists():  # the model removed it: its other files are lost, and the sweep goes on
+            directory.mkdir(parents=True)
+        atomic_write_model(directory / "record.json", record)
 
     def begin_profile(self, cell: AnyCell) -> Path:
         """A new, empty directory for a recording of a cell (writes)."""

@@ -23,8 +23,14 @@ MAX_DUMP_BYTES = 64 << 20
 """torch keeps 2,000 entries by default: 2 MB of JSON, some 10 MB of pickle with stacks."""
 _MAX_VALUES = 4_000_000
 """Shapes and frames of one dump: a pickle may name one list a million times and unfold to any size."""
+_MAX_ENTRIES = 100_000
+"""Of one rank; torch keeps 2,000 unless it is told otherwise."""
+_MAX_DIMENSIONS = 64
+"""Of a tensor in torch."""
 _MAX_FRAMES = 100
 _MAX_NAME = 80
+_MAX_NUMBER = 1 << 62
+"""Larger numbers, and negative ones, are of no recorder."""
 _DEFAULT_DESCRIPTION = "default_pg"
 """torch's, of the group that ``init_process_group`` makes."""
 # fmt: off
@@ -61,6 +67,7 @@ class _Frame(msgspec.Struct, gc=False):
 
 
 class _Entry(msgspec.Struct, gc=False):
+    record_id: int = 0
     process_group: tuple[str, str] = ("", "")
     pg_id: int = 0
     collective_seq_id: int = 0
@@ -122,12 +129,15 @@ def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
     except (msgspec.ValidationError, RecursionError) as error:
         raise TraceError(f"no dump of torch's flight recorder: {error}") from error
     newest = _newest_groups(dump.entries)
-    calls = [
-        _call(entry)
+    kept = [
+        entry
         for entry in dump.entries
-        if entry.time_created_ns >= since * 1e9 and newest[entry.process_group[0]] == entry.pg_id
+        if entry.time_created_ns >= since * 1e9
+        and newest[entry.process_group[0]] == entry.pg_id
+        and 0 <= entry.collective_seq_id < _MAX_NUMBER
     ]
-    return CollectiveLog(tuple(calls), _groups(dump))
+    reaches_back = not kept or kept[0] is not dump.entries[0] or kept[0].record_id == 0
+    return CollectiveLog(tuple(map(_call, kept)), _groups(dump), reaches_back)
 
 
 def _plain_pickle(data: bytes) -> object:
@@ -160,6 +170,8 @@ class _PlainUnpickler(pickle.Unpickler):
 def _check_size(content: Mapping[Any, Any]) -> None:
     """Refuse what unfolds to more values than a recorder keeps, before it is copied."""
     entries = content.get("entries")
+    if isinstance(entries, list) and len(entries) > _MAX_ENTRIES:
+        raise TraceError(f"{len(entries):,} collectives, more than a flight recorder keeps")
     count = 0
     for entry in entries if isinstance(entries, list) else ():
         count += 1
@@ -190,22 +202,27 @@ def _call(entry: _Entry) -> CollectiveCall:
     if not separator:
         backend, operation = "", entry.profiling_name
     return CollectiveCall(
-        group=entry.process_group[0],
+        group=entry.process_group[0][:_MAX_NAME],
         sequence=entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id,
         operation=operation[:_MAX_NAME],
         is_p2p=entry.is_p2p or re.match(r"(send|recv)\b", operation) is not None,
         is_done=_is_done(entry, backend),
         created_ns=entry.time_created_ns,
-        input_sizes=tuple(map(tuple, entry.input_sizes)),
+        input_sizes=_shapes(entry.input_sizes),
         input_dtypes=tuple(map(_dtype, entry.input_dtypes)),
-        output_sizes=tuple(map(tuple, entry.output_sizes)),
+        output_sizes=_shapes(entry.output_sizes),
         output_dtypes=tuple(map(_dtype, entry.output_dtypes)),
         backend=backend,
         # The recorder has the innermost frame first.
         frames=tuple(
-            StackFrame(file=f.filename, line=f.line, function=f.name) for f in entry.frames[:_MAX_FRAMES][::-1]
+            StackFrame(file=frame.filename, line=max(0, min(frame.line, _MAX_NUMBER)), function=frame.name)
+            for frame in entry.frames[:_MAX_FRAMES][::-1]
         ),
     )
+
+
+def _shapes(sizes: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(shape[:_MAX_DIMENSIONS]) for shape in sizes)
 
 
 def _is_done(entry: _Entry, backend: str) -> bool:
@@ -219,10 +236,13 @@ def _dtype(name: str) -> str:
 
 def _groups(dump: _Dump) -> dict[str, ProcessGroup]:
     """Every group that the dump lists or uses. Where gloo lists one under an empty name, it is the default group."""
-    listed = {key or group.name: ProcessGroup(group.desc, _ranks(group.ranks)) for key, group in dump.pg_config.items()}
+    listed = {
+        (key or group.name)[:_MAX_NAME]: ProcessGroup(group.desc[:_MAX_NAME], _ranks(group.ranks))
+        for key, group in dump.pg_config.items()
+    }
     groups: dict[str, ProcessGroup] = {}
     for entry in dump.entries:
-        name, description = entry.process_group
+        name, description = (text[:_MAX_NAME] for text in entry.process_group)
         known = listed.get(name) or (listed.get("") if description == _DEFAULT_DESCRIPTION else None)
         groups[name] = ProcessGroup(description, known.ranks if known is not None else ())
     return {**{name: group for name, group in listed.items() if name}, **groups}
@@ -230,4 +250,5 @@ def _groups(dump: _Dump) -> dict[str, ProcessGroup]:
 
 def _ranks(ranks: str | list[int]) -> tuple[int, ...]:
     """``[0, 1]`` as text or as a list."""
-    return tuple(map(int, re.findall(r"\d{1,9}", ranks))) if isinstance(ranks, str) else tuple(ranks)
+    numbers = map(int, re.findall(r"\d{1,9}", ranks)) if isinstance(ranks, str) else ranks
+    return tuple(sorted({rank for rank in numbers if 0 <= rank < _MAX_NUMBER}))

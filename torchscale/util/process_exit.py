@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 from typing import NoReturn
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent ends, however that happens (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def flush_output() -> None:

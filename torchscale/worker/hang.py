@@ -80,7 +80,7 @@ def write_dump(directory: Path, rank: int, since: float, error: BaseException | 
         groups=_groups(),
         flight_recorder=recorder,
         problem=problem,
-        error="" if error is None else f"{type(error).__name__}: {error}"[:_MAX_MESSAGE],
+        error="" if error is None else _text(f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]),
     )
     with contextlib.suppress(OutputError):
         atomic_write_model(directory / dump_file(rank), dump)
@@ -91,7 +91,7 @@ def _stacks() -> tuple[ThreadStack, ...]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     stacks = [
-        ThreadStack(name=names.get(ident, f"thread {ident}"), is_main=ident == main, frames=_frames(frame))
+        ThreadStack(name=_text(names.get(ident, f"thread {ident}")), is_main=ident == main, frames=_frames(frame))
         for ident, frame in sys._current_frames().items()
         if ident != threading.get_ident() or ident == main
     ]
@@ -100,7 +100,7 @@ def _stacks() -> tuple[ThreadStack, ...]:
 
 def _raised(error: BaseException) -> ThreadStack:
     summary = traceback.extract_tb(error.__traceback__)
-    frames = [StackFrame(file=frame.filename, line=frame.lineno or 0, function=frame.name) for frame in summary]
+    frames = [_frame(frame.filename, frame.lineno, frame.name) for frame in summary]
     return ThreadStack(name="MainThread", is_main=True, frames=tuple(frames[-_MAX_FRAMES:]))
 
 
@@ -109,9 +109,18 @@ def _frames(innermost: FrameType | None) -> tuple[StackFrame, ...]:
     frame = innermost
     while frame is not None and len(frames) < _MAX_FRAMES:
         code = frame.f_code
-        frames.append(StackFrame(file=code.co_filename, line=frame.f_lineno or 0, function=code.co_name))
+        frames.append(_frame(code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return tuple(reversed(frames))
+
+
+def _frame(file: str, line: int | None, function: str) -> StackFrame:
+    return StackFrame(file=_text(file), line=line or 0, function=_text(function))
+
+
+def _text(text: str) -> str:
+    """``text`` as it can be written: names of files may hold bytes that are no characters."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _groups() -> dict[str, tuple[int, ...]]:
@@ -138,7 +147,6 @@ def _flight_recorder() -> tuple[dict[str, Any] | None, str]:
             content = json.loads(function())
         except Exception as error:  # noqa: BLE001 - private to torch: whatever it raises, the stacks are still of use
             return None, f"torch's flight recorder failed: {type(error).__name__}"
-        if isinstance(content, dict) and content.get("entries"):
-            return content, ""
-        return None, "torch's flight recorder is empty"
+        if isinstance(content, dict):
+            return content, "" if content.get("entries") else "torch's flight recorder is empty"
     return None, f"torch {torch.__version__} has no flight recorder for this backend"

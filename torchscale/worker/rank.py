@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 
 import torch
 import torch.distributed as dist
@@ -60,7 +60,8 @@ def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "", 
     """
     rank = int(os.environ["RANK"])
     files = RankFiles(directory, rank)
-    with answering_requests(directory, rank, task.started_at):
+    since = time()  # by this node's clock, as are the times of the flight recorder
+    with answering_requests(directory, rank, since):
         try:
             _run(task, files, started, name, is_last=is_last)
             if not is_last:
@@ -68,7 +69,7 @@ def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "", 
         except BaseException as error:  # noqa: BLE001 - whatever a model or torch raises must reach the launcher as a file
             files.failure(describe_failure(error, rank))
             if dist.is_available() and dist.is_initialized():
-                write_dump(directory, rank, task.started_at, error)
+                write_dump(directory, rank, since, error)
             traceback.print_exc(file=sys.stderr)
             return 1
     return 0

@@ -100,3 +100,29 @@ def test_bytes_of_a_dtype(dtype: str, width: int | None) -> None:
 def test_a_barrier_has_no_bytes() -> None:
     barrier = replace(call(1, "all_reduce"), input_sizes=(), input_dtypes=())
     assert (payload_bytes(barrier), payload_dtype(barrier)) == (None, None)
+
+
+def numbered(*numbers: int, last_done: bool = True) -> list[CollectiveCall]:
+    """All-reduces and broadcasts in turn, under these numbers."""
+    names = ("all_reduce", "broadcast")
+    calls = [call(number, names[index % 2]) for index, number in enumerate(numbers)]
+    return [*calls[:-1], replace(calls[-1], is_done=last_done)]
+
+
+def test_sends_that_gloo_counts_do_not_shift_collectives() -> None:
+    """Between its collectives rank 1 sends, which takes numbers."""
+    steady, sending = numbered(1, 2, 3, 4, last_done=False), numbered(1, 3, 5)
+    (log,) = group_logs(logs(steady, sending), (0, 1))
+    assert sorted(log.calls[1]) == [1, 2, 3]
+    (stall,) = find_stalls([log])
+    assert (stall.number, stall.waiting, stall.missing, stall.is_mismatch) == (4, (0,), (1,), False)
+
+
+@pytest.mark.parametrize("numbers", [(101, 103, 105), (102, 103, 104)])
+def test_numbers_that_cannot_be_compared_are_not(numbers: tuple[int, ...]) -> None:
+    """The recorder has dropped the start, and a number is missing or the ranks are shifted against each other."""
+    recorded = logs(numbered(101, 102, 103, 104, last_done=False), numbered(*numbers))
+    cut = {rank: replace(log, is_complete=False) for rank, log in recorded.items()}
+    assert group_logs(cut, (0, 1)) == []
+    whole = {rank: replace(log, is_complete=False) for rank, log in logs(numbered(101, 102), numbered(101)).items()}
+    assert len(group_logs(whole, (0, 1))) == 1

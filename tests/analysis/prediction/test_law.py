@@ -81,3 +81,11 @@ def test_costs_that_fall_predict_no_negative_cost() -> None:
     fit = fit_law(of_costs((1, 1, 1.0), (2, 1, 0.92), (4, 1, 0.85), (8, 1, 0.78)))
     assert math.isfinite(fit.throughput(128, 16))
     assert fit.cost(128, 16) > 0
+
+
+def test_measured_waiting_for_stragglers_replaces_its_prior() -> None:
+    def predicted(share: float | None) -> float:
+        points = [Measured(n, k, (float(n),) * 3, straggler_share=share) for n, k in ((8, 1), (16, 2))]
+        return fit_law(points).cost(256, 32)
+
+    assert predicted(0.05) > predicted(None) > predicted(0.0)

@@ -106,6 +106,13 @@ def test_exposure_begins_at_the_first_count_that_stays_dearer() -> None:
     assert exposed_from(series((8, 1, 100.0), (16, 2, 99.5))) is None
 
 
+def test_measured_gradient_sync_says_where_it_is_exposed() -> None:
+    shares = ((8, 1, 0.001), (16, 2, 0.05), (32, 4, 0.08))
+    points = [Measured(gpus, nodes, (gpus * 100.0,), exposed_share=share) for gpus, nodes, share in shares]
+    assert exposed_from(make_series("", points)) == 16
+    assert exposed_from(make_series("", points[:1])) is None
+
+
 def test_the_interval_holds_what_the_law_itself_would_measure() -> None:
     """Series drawn from the law and its priors: at least nine in ten of held-out counts lie within the interval."""
     generator = random.Random(7)

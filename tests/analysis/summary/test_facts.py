@@ -24,3 +24,11 @@ def test_a_part_of_the_launches_is_compared_too() -> None:
     summary = summarize_cell(CellRun(PlannedCell(cell=cell), (launch_record(cell), launch_record(cell, 1))), 3)
     assert summary.state.value == "partial"
     assert len(summary.facts.launches) == 2
+
+
+def test_nodes_of_one_host_name_are_told_apart_by_their_rank() -> None:
+    _, cell = cells()
+    ranks = [rank_record(cell, rank) for rank in range(2)]
+    assert summarize_cell(CellRun(PlannedCell(cell=cell), (launch_record(cell, ranks=ranks),))).facts.node_count == 1
+    apart = [rank.model_copy(update={"node_rank": rank.rank}) for rank in ranks]
+    assert summarize_cell(CellRun(PlannedCell(cell=cell), (launch_record(cell, ranks=apart),))).facts.node_count == 2

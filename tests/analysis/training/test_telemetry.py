@@ -85,3 +85,11 @@ def test_throttling_and_other_processes_on_the_gpu_make_flags() -> None:
     assert flags(throttle_reasons=("power brake",)) == {Flag.THROTTLED}
     assert flags(processes_peak=2) == {Flag.CONTENDED}
     assert flags() == set()  # the driver did not say
+
+
+def test_a_clock_that_was_set_back_is_said() -> None:
+    readings = [Reading(time=1000.0 + second, memory_used_bytes=1) for second in range(5)]
+    telemetry = digest_telemetry(readings, 1001.0, 1001.0 - 7200)
+    assert telemetry is not None
+    assert telemetry.readings == 0
+    assert "clock was set back" in telemetry.problem

@@ -50,6 +50,8 @@ class FaultyNet(nn.Module):
             sys.exit(0)
         if self.fault == "hang":
             hang_here()
+        if self.fault == "uneven":
+            dist.all_reduce(torch.ones(1))  # where the others reduce gradients
         if self.fault == "oom":
             torch.empty(2**60, dtype=torch.uint8)
         return loss * float("nan") if self.fault == "nan" else loss

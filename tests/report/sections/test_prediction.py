@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from torchscale.analysis.prediction.predict import predict_series
 from torchscale.analysis.prediction.series import Measured, make_series
 from torchscale.report.sections.prediction import (
     PredictionReport,
     exposure_sentence,
-    prediction_chart,
+    prediction_charts,
     prediction_document,
 )
 
@@ -19,7 +21,8 @@ def report(*counts: int, rates: tuple[float, float] = (100.0, 95.0)) -> Predicti
 
 def test_the_chart_has_measured_points_and_a_band_only_where_it_predicts() -> None:
     (outcome,) = report(8, 16, 64).outcomes
-    measured, between, beyond, low, high, ideal = prediction_chart(outcome).series
+    throughput, efficiency = prediction_charts(outcome)
+    measured, between, beyond, low, high, ideal = throughput.series
     assert (measured.x, measured.low) == ((8.0, 32.0), ())
     assert measured.launches == ((800.0, 810.0), (3040.0,))
     assert between.x == (16.0,)
@@ -28,6 +31,8 @@ def test_the_chart_has_measured_points_and_a_band_only_where_it_predicts() -> No
     assert (low.x, low.y) == ((32.0, 64.0), (3040.0, beyond.low[0]))
     assert high.y == (3040.0, beyond.high[0])
     assert low.reference and high.reference and ideal.reference
+    assert efficiency.series[-1].y == pytest.approx((100.0,) * len(ideal.x))
+    assert efficiency.series[2].y[0] == pytest.approx(100 * outcome.predictions[-1].efficiency)
 
 
 def test_the_document_says_that_it_predicts_and_what_it_refuses() -> None:
@@ -36,7 +41,7 @@ def test_the_document_says_that_it_predicts_and_what_it_refuses() -> None:
     assert "more than 16 times" in document.verdict[1]
     (section,) = document.sections
     assert len(section.blocks) == 5
-    assert len(document.charts) == 1
+    assert len(document.charts) == 2
 
 
 def test_a_series_without_predictions_has_no_chart() -> None:
@@ -48,3 +53,9 @@ def test_a_series_without_predictions_has_no_chart() -> None:
 def test_exposure_is_said_either_way() -> None:
     assert exposure_sentence(report(64).outcomes[0]).startswith("From 32 GPUs on")
     assert "communication is hidden" in exposure_sentence(report(64, rates=(100.0, 100.0)).outcomes[0])
+
+
+def test_measured_gradient_sync_is_named_as_such() -> None:
+    points = [Measured(n, k, (n * 100.0,), exposed_share=share) for n, k, share in ((8, 1, 0.0), (16, 2, 0.04))]
+    outcome = predict_series(make_series("bert", points), [32])
+    assert exposure_sentence(outcome) == "From 16 GPUs on gradient sync is exposed."

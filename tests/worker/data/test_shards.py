@@ -178,7 +178,7 @@ def test_more_than_what_is_free_is_refused_before_it_is_written(tmp_path: Path) 
 
 def test_each_rank_writes_its_part(tmp_path: Path) -> None:
     """Two ranks, of which this is the second: it writes the second and fourth file and no manifest."""
-    second = replace(ALONE, rank=1, world_size=2)
+    second = replace(ALONE, rank=1, local_rank=1, world_size=2)
     with pytest.raises(KeyError):  # nobody else is there to say what the others wrote
         opened(tmp_path, ranks=second)
     assert [path.name for path in files(tmp_path)] == ["shard-00001.bin", "shard-00003.bin"]

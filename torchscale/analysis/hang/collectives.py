@@ -11,6 +11,8 @@ from typing import TypeVar
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
 
 _DTYPE_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16, "bool": 1}
+_MAX_BYTES = 1 << 62
+"""More than any memory: the shapes of a damaged dump."""
 _SAME_INPUTS = ("all_reduce", "allreduce", "broadcast", "reduce", "all_gather", "_all_gather", "_reduce_scatter")
 """Operations whose ranks pass equal inputs. Gathers and scatters differ at the root; an all-to-all may be uneven."""
 _UNEVEN_OVER_NCCL = ("all_gather", "reduce_scatter")
@@ -21,6 +23,7 @@ _MIN_REPETITIONS = 2
 """Earlier rounds that say what comes next: one could have been another phase of the program."""
 
 T = TypeVar("T")
+_Numbered = dict[int, tuple[CollectiveCall, ...]]
 Signature = tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...]
 """What must be equal between ranks: operation, elements of its tensors, dtypes; of each call under one number."""
 
@@ -55,7 +58,7 @@ class GroupLog:
     def signature(self, rank: int, number: int) -> Signature | None:
         """What ``rank`` called under ``number``; ``None`` where the recorder does not have it (any more)."""
         calls = self.calls.get(rank, {}).get(number)
-        return None if calls is None else tuple(sorted(map(_signature, calls)))
+        return None if calls is None else _signatures(calls)
 
 
 @dataclass(frozen=True)
@@ -107,13 +110,15 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
             keys.setdefault((name, group.ranks), []).append(rank)
             descriptions.setdefault(name, group.description)
     result = []
+    by_group = {rank: _by_group(log) for rank, log in logs.items()}
     for (name, ranks), users in sorted(keys.items()):
-        calls = {rank: _by_number(logs[rank], name) for rank in (users if ranks else logs)}
+        calls = {rank: by_group[rank].get(name, {}) for rank in (users if ranks else logs)}
         callers = [rank for rank in calls if calls[rank]]
         members = ranks or (tuple(world) if descriptions[name] == "default_pg" else tuple(sorted(callers)))
         calls = {rank: calls.get(rank, {}) for rank in members if rank in logs}
-        if callers:
-            result.append(GroupLog(name, descriptions[name], members, calls))
+        comparable = _comparable(calls, complete=all(logs[rank].is_complete for rank in calls))
+        if callers and comparable is not None:
+            result.append(GroupLog(name, descriptions[name], members, comparable))
     return result
 
 
@@ -192,7 +197,8 @@ def payload_bytes(call: CollectiveCall) -> int | None:
     widths = [_width(dtype) for dtype in dtypes]
     if not sizes or len(sizes) != len(widths) or None in widths:
         return None
-    return sum(math.prod(shape) * (width or 0) for shape, width in zip(sizes, widths, strict=True))
+    total = sum(math.prod(shape) * (width or 0) for shape, width in zip(sizes, widths, strict=True))
+    return total if 0 <= total < _MAX_BYTES else None
 
 
 def payload_dtype(call: CollectiveCall) -> str | None:
@@ -240,13 +246,42 @@ def _signatures_from(stall: Stall, rank: int) -> list[Signature]:
     return [signature for number in numbers if (signature := stall.log.signature(rank, number)) is not None]
 
 
-def _by_number(log: CollectiveLog, group: str) -> dict[int, tuple[CollectiveCall, ...]]:
-    """The collectives of ``group`` by number; coalesced ones share theirs."""
-    calls: dict[int, tuple[CollectiveCall, ...]] = {}
+def _comparable(calls: Mapping[int, _Numbered], *, complete: bool) -> Mapping[int, _Numbered] | None:
+    """The collectives under numbers that mean the same on every rank; ``None`` where that cannot be had.
+
+    gloo counts sends and receives of a group with its collectives and does not record them, so that ranks which send
+    unequally often number the same collective differently. Where a number is missing, or ranks differ from the first
+    number on that they all have, collectives are counted from the start instead, if the logs reach back to it.
+    """
+    gaps = any(
+        len(numbered) < max(numbered, default=0) - (0 if complete else min(numbered) - 1)
+        for numbered in calls.values()
+        if numbered
+    )
+    common = set.intersection(*map(set, calls.values())) if calls else set()
+    signatures = [_signatures(numbered[min(common)]) for numbered in calls.values()] if common else []
+    gloo = any(call.backend == "gloo" for numbered in calls.values() for group in numbered.values() for call in group)
+    if not gloo or not (gaps or (not complete and len(set(signatures)) > 1)):
+        return calls
+    if not complete:
+        return None
+    return {
+        rank: {count: numbered[number] for count, number in enumerate(sorted(numbered), 1)}
+        for rank, numbered in calls.items()
+    }
+
+
+def _by_group(log: CollectiveLog) -> dict[str, _Numbered]:
+    """Name of a group → number → collectives; coalesced ones share their number."""
+    found: dict[str, dict[int, list[CollectiveCall]]] = {}
     for call in log.calls:
-        if call.group == group and not call.is_p2p:
-            calls[call.sequence] = (*calls.get(call.sequence, ()), call)
-    return calls
+        if not call.is_p2p:
+            found.setdefault(call.group, {}).setdefault(call.sequence, []).append(call)
+    return {name: {number: tuple(calls) for number, calls in numbered.items()} for name, numbered in found.items()}
+
+
+def _signatures(calls: Sequence[CollectiveCall]) -> Signature:
+    return tuple(sorted(map(_signature, calls)))
 
 
 def _signature(call: CollectiveCall) -> tuple[str, tuple[int, ...], tuple[str, ...]]:

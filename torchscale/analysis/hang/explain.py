@@ -43,7 +43,7 @@ from torchscale.schema.launch.hang import (
     StuckCollective,
 )
 from torchscale.schema.profiles.finding import Confidence
-from torchscale.util.units import format_bytes
+from torchscale.util.units import format_bytes, format_seconds
 
 _SIZE_ERROR = re.compile(r"preamble\.length <= op\.nbytes\. (?P<received>\d{1,18}) vs (?P<expected>\d{1,18})")
 _MAX_PLACES = 4
@@ -83,7 +83,7 @@ class _Job:
     groups: Sequence[GroupLog]
     stalls: Sequence[Stall]
     notes: tuple[str, ...] = ()
-    waits_in: Mapping[int, tuple[Stall, ...]] = field(default_factory=dict)
+    waits_in: Mapping[int, Sequence[Stall]] = field(default_factory=dict)
 
     @property
     def nearest_first(self) -> list[Stall]:
@@ -99,14 +99,20 @@ class _Job:
         return tuple(rank for rank, evidence in sorted(self.ranks.items()) if evidence.condition is condition)
 
 
-def explain_hang(ranks: Sequence[RankEvidence], notes: Sequence[str] = ()) -> Autopsy:
+def explain_hang(
+    ranks: Sequence[RankEvidence], notes: Sequence[str] = (), moved_seconds_ago: float | None = None
+) -> Autopsy:
     """Why these ranks make no progress.
 
     Args:
         ranks: Every rank of the job.
         notes: Further evidence, a line each, which the verdict repeats.
+        moved_seconds_ago: When the last progress was, if the job may be slow and not hang: then no rank is named.
     """
     job = _job(ranks, notes)
+    if moved_seconds_ago is not None:
+        summary = f"the last progress was {format_seconds(moved_seconds_ago)} earlier, so the ranks may not hang"
+        return _verdict(job, HangCause.UNKNOWN, (), Confidence.LOW, summary)
     return (
         _mismatch_where_they_are(job)
         or _mismatch_with_ended(job)
@@ -135,7 +141,7 @@ def size_error(text: str) -> tuple[int, int] | None:
 
 
 def ranks_label(ranks: Sequence[int]) -> str:
-    """``rank 1``, ``ranks 0 and 2``, ``ranks 0, 2-7 and 9``."""
+    """``rank 1``, ``ranks 0 and 2``, ``ranks 0, 2-7 and 9``; ``no rank`` for none."""
     parts: list[str] = []
     ordered = sorted(ranks)
     start = 0
@@ -146,6 +152,8 @@ def ranks_label(ranks: Sequence[int]) -> str:
         run = ordered[start : index + 1]
         parts += [f"{run[0]}-{run[-1]}"] if length > 2 else map(str, run)
         start = index + 1
+    if not parts:
+        return "no rank"
     text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
     return f"rank{'s' if len(ordered) > 1 else ''} {text}"
 
@@ -164,7 +172,10 @@ def _job(ranks: Sequence[RankEvidence], notes: Sequence[str]) -> _Job:
     logs = {rank: evidence.log for rank, evidence in by_rank.items() if evidence.log is not None}
     groups = group_logs(logs, tuple(by_rank))
     stalls = find_stalls(groups)
-    waits_in = {rank: tuple(stall for stall in stalls if rank in stall.waiting) for rank in by_rank}
+    waits_in: dict[int, list[Stall]] = {rank: [] for rank in by_rank}
+    for stall in stalls:
+        for rank in stall.waiting:
+            waits_in[rank].append(stall)
     return _Job(by_rank, groups, stalls, tuple(notes), waits_in)
 
 
@@ -234,24 +245,20 @@ def _mismatch(job: _Job, stall: Stall) -> Autopsy:
     odd, clear = odd_ranks(stall)
     named = len(odd) < len(stall.signatures)
     calls = {rank: stall.call(rank) for rank in sorted(stall.signatures)}
-    operations = {call.operation for call in calls.values()}
     cause = HangCause.ORDER if swapped(stall) else _cause_of(list(stall.signatures.values()))
     sides: dict[str, list[int]] = {}
     for rank, call in calls.items():
         sides.setdefault(_arguments(call), []).append(rank)
     ordered = sorted(sides.items(), key=lambda side: (not (named and set(side[1]) <= set(odd)), side[1]))
     said = ", ".join(f"{ranks_label(ranks)} called {text}" for text, ranks in ordered)
-    common = next(iter(operations)) if len(operations) == 1 else "collective"
-    summary = f"{common} #{stall.number}{_of_group(stall)}: {said}"
+    collective = _collective(job, stall, odd if named else ())
+    summary = f"{collective.operation} #{stall.number}{_of_group(stall)}: {said}"
+    if named and not clear:
+        summary += f"; {ranks_label(odd)} differ{'s' * (len(odd) == 1)} from earlier rounds"
     if cause is HangCause.ORDER:
         summary += "; they call the same collectives in different orders"
-    evidence = []
-    if named and not clear:
-        evidence.append(f"earlier rounds called at this point what {ranks_label(odd)} did not")
-    if not named:
-        evidence.append("nothing says which of them is wrong")
+    evidence = [] if named else ["nothing says which of them is wrong"]
     confidence = (Confidence.HIGH if clear else Confidence.MEDIUM) if named else Confidence.LOW
-    collective = _collective(job, stall, odd if named else ())
     return _verdict(job, cause, odd, confidence, summary, collective=collective, evidence=evidence)
 
 
@@ -267,21 +274,15 @@ def _ended_or_stopped(job: _Job) -> Autopsy | None:
             verb = text if len(ranks) == 1 else text.replace("has", "have").replace("is ", "are ")
             collective = None if stall is None else _collective(job, stall, ranks)
             where = "" if collective is None else f"{collective_label(collective)}: "
-            pids = ", ".join(str(job.ranks[rank].pid) for rank in ranks if job.ranks[rank].pid is not None)
-            hint = (
-                [f"to continue: kill -CONT {pids.replace(',', '')}"] if pids and cause is HangCause.RANK_STOPPED else []
-            )
             summary = f"{where}{ranks_label(ranks)} {verb}"
-            return _verdict(job, cause, ranks, Confidence.HIGH, summary, collective=collective, evidence=hint)
+            return _verdict(job, cause, ranks, Confidence.HIGH, summary, collective=collective)
     return None
 
 
 def _cycle(job: _Job) -> Autopsy | None:
     """Ranks that wait in different groups, each for the other: they call the same collectives in different orders."""
     for first in job.stalls:
-        for second in job.stalls:
-            if first is second:
-                continue
+        for second in {id(stall): stall for rank in first.missing for stall in job.waits_in[rank]}.values():
             here = sorted(set(first.waiting) & set(second.missing))
             there = sorted(set(second.waiting) & set(first.missing))
             if here and there:
@@ -317,15 +318,20 @@ def _verdict_on_cycle(job: _Job, summary: str, *sides: tuple[Stall, Sequence[int
 def _missing(job: _Job) -> Autopsy | None:
     """Ranks that did not call a collective that others are in, and wait in no other themselves."""
     for stall in job.nearest_first:
-        absent = [rank for rank in stall.missing if not job.waits_in[rank]]
-        if not absent:
-            absent = [rank for rank in stall.silent if not _seems_to_wait(job, rank)]
+        missing = [rank for rank in stall.missing if not job.waits_in[rank]]
+        # The recorder of gloo holds no sends and receives: a rank whose stack is in one waits for others as well.
+        absent = [rank for rank in missing if not _wait_of(job.ranks[rank].frames)]
+        silent = [rank for rank in stall.silent if rank in job.ranks and not _seems_to_wait(job, rank)]
+        absent = absent or silent or missing
         if not absent:
             continue
         chosen = _likeliest(stall, absent)
         has_log = set(chosen) <= set(stall.missing)
+        waits_unrecorded = any(_wait_of(job.ranks[rank].frames) for rank in chosen)
         few = len(chosen) <= len(stall.waiting)
-        confidence = (Confidence.HIGH if few else Confidence.MEDIUM) if has_log else Confidence.LOW
+        confidence = Confidence.HIGH if has_log and few else Confidence.MEDIUM
+        if waits_unrecorded or not (has_log or all(job.ranks[rank].frames for rank in chosen)):
+            confidence = Confidence.LOW
         collective = _collective(job, stall, chosen)
         cause, text = _absence(job, chosen, has_log)
         summary = f"{collective_label(collective)}: {text}"
@@ -348,9 +354,12 @@ def _absence(job: _Job, ranks: Sequence[int], has_log: bool) -> tuple[HangCause,
     places = {place(stack) for stack in frames} - {""}
     where = f" in {' and '.join(sorted(places))}" if 0 < len(places) < 3 else ""
     label = ranks_label(ranks)
-    never = f"{label} never called it" if has_log else f"{label} did not answer"
+    never = f"{label} never called it" if has_log else f"{label} left no dump"
     if all(map(is_loading, frames)):
         return HangCause.LOADER, f"{never}; {they} {are} loading data{where}"
+    waits = {_wait_of(stack) for stack in frames}
+    if len(waits) == 1 and "" not in waits:
+        return HangCause.RANK_MISSING, f"{never}; {they} {are} in {waits.pop()}{where.replace(' in ', ', at ', 1)}"
     if all(map(is_ending, frames)):
         return HangCause.TEARDOWN, f"{never}; {they} {are} in teardown{where}"
     return HangCause.RANK_MISSING, f"{never}" + (f"; {they} {are}{where}" if where else "")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torchscale.schema.launch.hang import StackFrame
 
 _STACK_START = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
-_STACK_LINE = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
+_STACK_LINE = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d{1,9}) in (?P<function>\S+)')
 _LIBRARY = ("/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3.", "/lib64/python3.")
 """Parts of paths of code that is neither the user's nor ours."""
 _OURS = "/torchscale/worker/"

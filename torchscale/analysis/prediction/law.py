@@ -19,6 +19,7 @@ the parameters span. Where the data say nothing the prior decides, and its sprea
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -49,6 +50,12 @@ class Term(Enum):
     LATENCY_BETWEEN_NODES = (0.025, 0.03)
     STRAGGLERS = (0.005, 0.005)
 
+
+_SPREAD_ERROR = 0.5
+"""Standard deviation of a measured spread, as a share of it: part of the waiting is for a lasting straggler, and grows
+less with the number of ranks than waiting by chance."""
+_SMALLEST_SPREAD = 0.002
+"""The least standard deviation of a measured spread: ranks that never waited may do so on other nodes."""
 
 _PRIOR_MEAN = np.array([term.value[0] for term in Term])
 _PRIOR_DEVIATION = np.array([term.value[1] for term in Term])
@@ -129,10 +136,27 @@ def fit_law(points: Sequence[Measured]) -> Fit:
         points: At least one, smallest count first.
     """
     scale = points[-1].cost
+    expected, deviation = _prior(points)
     costs = np.array([point.cost / scale for point in points])
     design = np.array([features(point.gpus, point.nodes) for point in points])
     noise = np.diag([(point.noise * cost) ** 2 for point, cost in zip(points, costs, strict=True)])
-    prior = np.diag(_PRIOR_DEVIATION**2)
+    prior = np.diag(deviation**2)
     gain = np.linalg.solve(design @ prior @ design.T + noise, design @ prior).T
-    mean = _PRIOR_MEAN + gain @ (costs - design @ _PRIOR_MEAN)
+    mean = expected + gain @ (costs - design @ expected)
     return Fit(tuple(points), mean, prior - gain @ design @ prior, scale)
+
+
+def _prior(points: Sequence[Measured]) -> tuple[Vector, Vector]:
+    """Mean and standard deviation of each term. Waiting for stragglers that was measured says how much the times of
+    ranks vary: a share w of a step at n ranks is a standard deviation of w ÷ E[max of n]."""
+    mean, deviation = _PRIOR_MEAN.copy(), _PRIOR_DEVIATION.copy()
+    spreads = [
+        max(point.straggler_share, 0.0) / expected_maximum(point.gpus)
+        for point in points
+        if point.straggler_share is not None and point.gpus > 1
+    ]
+    if spreads:
+        place = list(Term).index(Term.STRAGGLERS)
+        mean[place] = statistics.median(spreads)
+        deviation[place] = max(_SPREAD_ERROR * mean[place], _SMALLEST_SPREAD)
+    return mean, deviation

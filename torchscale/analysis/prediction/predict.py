@@ -26,7 +26,8 @@ RISE_LIMIT = 0.10
 _NOISE_DEVIATIONS = 3.0
 """Differences within three standard errors are taken as noise."""
 _EXPOSED = 0.02
-"""A cost per sample that has grown by less is not told apart from noise between launches."""
+"""A cost per sample that has grown by less is not told apart from noise between launches; exposed gradient sync of less
+than this share of a step is no reason to act."""
 _EQUAL_WORK = 0.01
 """Work per GPU may differ by rounding of a batch alone."""
 _MILLION = 1e6
@@ -77,8 +78,8 @@ class SeriesPrediction:
         series: The measurements.
         predictions: By count; those that could be answered.
         refusals: A sentence for each reason that something was not answered, with what to measure.
-        exposed_from: The smallest measured count from which on samples cost more GPU time than noise explains, so that
-            communication or waiting is no longer hidden; ``None`` where no measured count shows it.
+        exposed_from: The smallest measured count from which on communication is no longer hidden
+            (:func:`exposed_from`); ``None`` where no measured count shows it.
     """
 
     series: MeasuredSeries
@@ -165,8 +166,8 @@ def refuse_count(series: MeasuredSeries, gpus: int) -> str | None:
     if nodes > most_nodes:
         if most_nodes == 1:
             return (
-                f"{_gpus(gpus)} take {nodes} nodes, and only one node was measured: the network between nodes is "
-                "unknown; measure two nodes, three launches each"
+                f"{_gpus(gpus)} take {nodes} nodes of {series.gpus_per_node}, and only one node was measured: the "
+                "network between nodes is unknown; measure two nodes, three launches each"
             )
         if len({point.nodes for point in points}) < 2:
             return (
@@ -199,14 +200,21 @@ def _unsteady_node(points: Sequence[Measured], gpus: int) -> str | None:
 
 
 def exposed_from(series: MeasuredSeries) -> int | None:
-    """The smallest measured count from which on every count costs more per sample than noise explains."""
+    """The smallest measured count from which on communication is exposed at every count: by the exposed gradient sync
+    where that was measured, else where a sample costs more than noise explains."""
     base = min(point.cost for point in series.points)
     found = None
     for point in reversed(series.points):
-        if point.cost / base - 1 <= max(_EXPOSED, _NOISE_DEVIATIONS * point.noise):
+        if not _is_exposed(point, base):
             break
         found = point.gpus
     return found
+
+
+def _is_exposed(point: Measured, base: float) -> bool:
+    if point.exposed_share is not None:
+        return point.exposed_share > _EXPOSED
+    return point.cost / base - 1 > max(_EXPOSED, _NOISE_DEVIATIONS * point.noise)
 
 
 def _prediction(series: MeasuredSeries, fit: Fit, gpus: int, price: float | None) -> Prediction:

@@ -26,12 +26,17 @@ class Measured:
         nodes: On how many nodes.
         launches: Samples or tokens per second of all GPUs, one for each launch, all positive.
         work: Samples or tokens of one step over all GPUs; ``None`` where not known.
+        straggler_share: Share of a step that ranks wait for later ones, mean over ranks; ``None`` where not measured.
+        exposed_share: Share of a step that gradient sync takes once all ranks have arrived and no compute hides it;
+            ``None`` where not measured.
     """
 
     gpus: int
     nodes: int
     launches: tuple[float, ...]
     work: float | None = None
+    straggler_share: float | None = None
+    exposed_share: float | None = None
 
     @property
     def throughput(self) -> float:

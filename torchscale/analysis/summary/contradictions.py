@@ -15,7 +15,7 @@ from torchscale.schema.cells.kinds import AnyCell, AnyRank, as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.launch.signals import SignalDigest
+from torchscale.schema.launch.signals import RankSignals, SignalDigest
 from torchscale.schema.launch.steps import Digest, StepDigest
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.content import CellRun
@@ -108,11 +108,22 @@ def _about_rank(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
         yield f"its state is ok, and {which} held other parameters than the rest"
     if not rank.parameters_changed:
         yield f"its state is ok, and no parameter of {which} changed"
+    if rank.signals is not None:
+        yield from _about_negative(rank.signals, which)
     measured, wall = _measured(rank), rank.host_load.wall_seconds
     if wall < measured * (1 - _SAME_TIME):
         yield f"{which}: its batches took {measured:.4g} s, the measurement {wall:.4g} s"
     if wall > measured * _MOST_BETWEEN + _BETWEEN_SECONDS * len(rank.batches):
         yield f"{which}: its batches took {measured:.4g} s of a measurement of {wall:.4g} s"
+
+
+def _about_negative(signals: RankSignals, which: str) -> Iterator[str]:
+    """Times and counts from 0 up."""
+    for name in type(signals).model_fields:
+        value = getattr(signals, name)
+        numbers = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(number, int | float) and number < 0 for number in numbers):
+            yield f"{which}: {name} is below 0"
 
 
 def _about_times(rank: RankRecord, steps: StepDigest) -> Iterator[str]:

@@ -43,6 +43,7 @@ class CellFacts:
         device_kind: Of the ranks; ``None`` where none left a record.
         devices, torch, torchscale: Names and versions, as ranks said; sorted.
         nodes: Machines, by name.
+        node_count: Nodes of a launch, the most of any; those of one name are told apart by their rank.
         grouped: Whether any launch ran in processes that others had used.
         data: Which files batches came from, in the first launch that read any.
         unsynchronized_wall_seconds: What the windows without synchronization took, of each launch that had them.
@@ -56,6 +57,7 @@ class CellFacts:
     torch: tuple[str, ...] = ()
     torchscale: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
+    node_count: int = 1
     grouped: bool = False
     data: DataUse | None = None
     unsynchronized_wall_seconds: tuple[float, ...] = ()
@@ -112,6 +114,10 @@ def cell_facts(
         torch=tuple(sorted({rank.versions.torch for rank in ranks})),
         torchscale=tuple(sorted({rank.versions.torchscale for rank in ranks})),
         nodes=_nodes(ranks),
+        node_count=max(
+            (len({(rank.node_rank, rank.hostname) for rank in record.payload.ranks}) for record in completed), default=1
+        )
+        or 1,
         grouped=any(record.grouped for record in completed),
         data=next((rank.data for result in trained for rank in result.ranks if rank.data is not None), None),
         unsynchronized_wall_seconds=tuple(

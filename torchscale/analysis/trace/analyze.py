@@ -20,6 +20,9 @@ from torchscale.schema.profiles.analysis import ProfileAnalysis, Window
 from torchscale.schema.profiles.finding import Confidence
 from torchscale.schema.profiles.span import SpanKind, Trace
 
+_MAX_PROBLEM = 200
+"""Characters: an error may quote what is wrong."""
+
 
 def analyze_trace(trace: Trace, window: WindowChoice = WindowChoice.AUTO) -> ProfileAnalysis:
     """Everything that a recording tells.
@@ -29,6 +32,19 @@ def analyze_trace(trace: Trace, window: WindowChoice = WindowChoice.AUTO) -> Pro
             NCCL and holds no NCCL kernel, which is a recording without communication and not communication of 0 %.
     """
     _check(trace)
+    try:
+        with np.errstate(all="ignore"):  # what overflows is refused by the form of the analysis
+            return _analyze(trace, window)
+    except (ValueError, ArithmeticError, LookupError) as error:
+        # Each rank is sound by itself; together they may still contradict each other.
+        problem = f"{type(error).__name__}: {error}"[:_MAX_PROBLEM]
+        raise TraceError(
+            f"the recordings cannot be analyzed together ({problem})",
+            hint="analyze them one by one to find the damaged one",
+        ) from error
+
+
+def _analyze(trace: Trace, window: WindowChoice) -> ProfileAnalysis:
     layout = find_stages(trace.ranks)
     pairing = pair(trace, layout.stages)
     in_order, group_problems = ending_together(trace, pairing.paired)

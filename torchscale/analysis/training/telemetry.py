@@ -9,6 +9,9 @@ import numpy as np
 
 from torchscale.schema.launch.telemetry import GpuReading, GpuUse, Reading, Telemetry
 
+_CLOCK_WENT_BACK = (
+    "the system clock was set back while measuring, so readings cannot be told to lie in the measured steps"
+)
 _NO_GPU = "the driver did not answer (NVML)"
 
 
@@ -20,13 +23,16 @@ def digest_telemetry(
     gpus: Sequence[str] = (),
     sampler_cpu_seconds: float | None = None,
 ) -> Telemetry | None:
-    """Readings between ``start`` and ``end`` (seconds since the epoch); ``None`` without any.
+    """Readings between ``start`` and ``end`` (seconds since the epoch); ``None`` without any. Where the clock was set
+    back meanwhile, what is left is the problem: no reading can be told to lie in the measured steps.
 
     Counters are taken at both ends, between the readings around each: of the readings alone, a second at either end
     would be missing. ``gpus`` are the UUIDs that should be there.
     """
+    if end <= start:
+        return Telemetry(seconds=0.0, readings=0, sampler_cpu_seconds=sampler_cpu_seconds, problem=_CLOCK_WENT_BACK)
     inside = [reading for reading in readings if start <= reading.time <= end]
-    if not inside or end <= start:
+    if not inside:
         return None
     seconds = end - start
     uses = tuple(_gpu_use(uuid, readings, inside, start, end) for uuid in _uuids(inside))

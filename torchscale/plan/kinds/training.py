@@ -61,25 +61,6 @@ def make_cells(
     ]
 
 
-def axis_lengths(experiment: Experiment) -> dict[str, int]:
-    """Number of values of each axis but the world sizes, by key: :func:`make_cells` makes a cell of each
-    combination."""
-    training, model = experiment.training, experiment.model
-    return {
-        "models": len(experiment.models),
-        "batch_sizes": len(experiment.batch_sizes),
-        "training.precision": len(training.precision),
-        "training.optimizer": len(training.optimizer),
-        "training.fused": len(training.fused),
-        "training.gradient_accumulation": len(training.gradient_accumulation),
-        "training.activation_checkpointing": len(training.activation_checkpointing),
-        "parallel.strategy": len(experiment.parallel.strategy),
-        "model.channels_last": len(model.channels_last),
-        "model.compile": len(model.compile),
-        "data.source": len(experiment.data.source),
-    }
-
-
 def skip_reason(cell: TrainingCell, target: ExecutionTarget) -> str | None:
     """Too few devices, or a combination that this machine or torch cannot run."""
     return too_few_devices(cell, target) or training_obstacle(cell, target)

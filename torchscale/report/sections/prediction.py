@@ -1,9 +1,9 @@
-"""Predictions as a document: a chart of measured points, prediction and interval, and a table, for each series."""
+"""Predictions as a document: charts of measured points, prediction and interval, and a table, for each series."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from torchscale.analysis.prediction.predict import Basis, Prediction, SeriesPrediction
 from torchscale.analysis.prediction.series import Measured
@@ -55,12 +55,16 @@ class PredictionReport:
     @property
     def refused(self) -> str | None:
         """Each reason that a count has no prediction, with its series where there are several; ``None`` without any."""
-        reasons = [
+        return "; ".join(self.refusals) or None
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """The same one by one."""
+        return tuple(
             f"{series_label(outcome)}: {reason}" if len(self.outcomes) > 1 else reason
             for outcome in self.outcomes
             for reason in outcome.refusals
-        ]
-        return "; ".join(reasons) or None
+        )
 
 
 def series_label(outcome: SeriesPrediction) -> str:
@@ -71,6 +75,10 @@ def series_label(outcome: SeriesPrediction) -> str:
 def exposure_sentence(outcome: SeriesPrediction) -> str:
     """From which count on communication costs time."""
     largest = outcome.series.points[-1].gpus
+    if outcome.series.points[-1].exposed_share is not None:
+        if outcome.exposed_from is None:
+            return f"Up to {plural(largest, 'GPU')} gradient sync is hidden behind the backward pass."
+        return f"From {plural(outcome.exposed_from, 'GPU')} on gradient sync is exposed."
     if outcome.exposed_from is None:
         return (
             f"Up to {plural(largest, 'GPU')} a sample costs no more GPU time than noise explains: communication is "
@@ -136,7 +144,7 @@ def prediction_document(report: PredictionReport) -> Document:
 def _section(outcome: SeriesPrediction, number: int, report: PredictionReport) -> Section:
     blocks: list[Block] = []
     if outcome.predictions:
-        blocks.append(ChartGrid((prediction_chart(outcome),), wide=True))
+        blocks.append(ChartGrid(prediction_charts(outcome)))
         blocks.append(prediction_table(outcome, with_cost=report.price is not None))
         blocks.append(Paragraph(exposure_sentence(outcome)))
         if report.price is not None:
@@ -146,33 +154,58 @@ def _section(outcome: SeriesPrediction, number: int, report: PredictionReport) -
     return Section(f"Prediction: {series_label(outcome)}", f"prediction-{number}", tuple(blocks))
 
 
-def prediction_chart(outcome: SeriesPrediction) -> Chart:
-    """Throughput against GPUs: what was measured, what is predicted with its interval, and the ideal."""
+def prediction_charts(outcome: SeriesPrediction) -> tuple[Chart, Chart]:
+    """Throughput against GPUs, and efficiency, where the interval is seen: what was measured, what is predicted with
+    its interval, and the ideal."""
+    first = outcome.series.points[0]
+    return (
+        _chart(outcome, "throughput", outcome.series.unit, lambda _: 1.0, log_y=True),
+        _chart(outcome, "efficiency", "efficiency, %", lambda gpus: 100 * first.cost / gpus, log_y=False),
+    )
+
+
+def _chart(
+    outcome: SeriesPrediction, quantity: str, y_label: str, scale: Callable[[float], float], *, log_y: bool
+) -> Chart:
+    """``scale`` is what the throughput at a count is multiplied by."""
     points = outcome.series.points
     counts = tuple(float(point.gpus) for point in points)
     rates = tuple(point.throughput for point in points)
     launches = tuple(point.launches for point in points) if any(len(point.launches) > 1 for point in points) else ()
     between = [one for one in outcome.predictions if one.basis is Basis.INTERPOLATED]
     beyond = [one for one in outcome.predictions if one.basis is Basis.EXTRAPOLATED]
+    ends = tuple(sorted({*counts, *(float(one.gpus) for one in outcome.predictions)}))
     series = [ChartSeries("measured", counts, rates, launches=launches)]
     series += [_line("predicted between measured counts", between)] if between else []
     series += [_line("predicted, extrapolated", beyond), *_band(points[-1], beyond)] if beyond else []
-    ends = sorted({*counts, *(float(one.gpus) for one in outcome.predictions)})
     ideal = tuple(rates[0] * count / counts[0] for count in ends)
-    series.append(ChartSeries("ideal", tuple(ends), ideal, reference=True))
+    series.append(ChartSeries("ideal", ends, ideal, reference=True))
     title = series_label(outcome)
     extrapolated = f"; beyond {points[-1].gpus:,} GPUs it is extrapolated" if beyond else ""
     return Chart(
-        name=chart_name("prediction", title),
-        title=title,
-        summary=f"Measured and predicted throughput against the number of GPUs for {title}{extrapolated}.",
+        name=chart_name(f"prediction-{quantity}", title),
+        title=f"{title}: {quantity}",
+        summary=f"Measured and predicted {quantity} against the number of GPUs for {title}{extrapolated}.",
         x_label="GPUs",
-        y_label=outcome.series.unit,
-        series=tuple(series),
-        x_ticks=tuple(ends),
+        y_label=y_label,
+        series=tuple(_scaled(one, scale) for one in series),
+        x_ticks=ends,
+        y_from_zero=False,
         log_x=True,
-        log_y=True,
+        log_y=log_y,
     )
+
+
+def _scaled(series: ChartSeries, scale: Callable[[float], float]) -> ChartSeries:
+    factors = [scale(x) for x in series.x]
+
+    def scaled(values: Sequence[float]) -> tuple[float, ...]:
+        return tuple(value * factor for value, factor in zip(values, factors, strict=False))
+
+    launches = tuple(
+        tuple(value * factor for value in values) for values, factor in zip(series.launches, factors, strict=False)
+    )
+    return replace(series, y=scaled(series.y), low=scaled(series.low), high=scaled(series.high), launches=launches)
 
 
 def _band(largest: Measured, predictions: Sequence[Prediction]) -> list[ChartSeries]:

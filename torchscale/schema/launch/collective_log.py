@@ -49,7 +49,11 @@ class ProcessGroup:
 
 @dataclass(frozen=True)
 class CollectiveLog:
-    """The latest collectives of a rank, oldest first, and its process groups by name."""
+    """The latest collectives of a rank, oldest first, and its process groups by name.
+
+    ``is_complete``: whether none since the groups were made is missing; the recorder keeps the latest alone.
+    """
 
     calls: tuple[CollectiveCall, ...] = ()
     groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
+    is_complete: bool = True

@@ -22,7 +22,7 @@ class StackFrame(Frozen):
     """One Python frame. ``file`` is the path as Python knows it, ``line`` the line that it executes."""
 
     file: str
-    line: int
+    line: Count
     function: str
 
 
@@ -51,8 +51,8 @@ class RankDump(Frozen):
         since: Start of the launch, in seconds since the epoch: the recorder may hold collectives of launches before.
         threads: Python stacks.
         groups: Name of each process group that the rank is in → its global ranks.
-        flight_recorder: What torch's flight recorder holds, as torch writes it; ``None`` where it holds nothing.
-        problem: Why there is no ``flight_recorder``; empty where there is one.
+        flight_recorder: What torch's flight recorder holds, as torch writes it; ``None`` without a recorder.
+        problem: Why no collectives are in it; empty where some are.
         error: Message of what the rank raised, if that is why it wrote this.
     """
 
@@ -62,7 +62,7 @@ class RankDump(Frozen):
     time: NotNegative
     since: NotNegative
     threads: tuple[ThreadStack, ...] = ()
-    groups: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    groups: dict[str, tuple[Count, ...]] = Field(default_factory=dict)
     flight_recorder: dict[str, JsonValue] | None = None
     problem: str = ""
     error: str = ""
@@ -95,12 +95,14 @@ class HangFacts(Frozen):
         processes: Of every rank.
         stacks: Main thread of ranks that did not answer, from py-spy.
         notes: What NCCL's RAS service said, a line each.
+        moved_seconds_ago: When the last progress was, of a launch that may be slow and not hang.
     """
 
     schema_version: int = SCHEMA_VERSION
     processes: tuple[RankProcess, ...] = ()
     stacks: dict[int, tuple[StackFrame, ...]] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    moved_seconds_ago: NotNegative | None = None
 
 
 class HangCause(str, Enum):
@@ -149,7 +151,7 @@ class StuckCollective(Frozen):
     operation: str
     sequence: Count | None = None
     group: str = ""
-    group_ranks: tuple[int, ...] = ()
+    group_ranks: tuple[Count, ...] = ()
     payload_bytes: Count | None = None
     dtype: str | None = None
     purpose: str = ""
@@ -187,7 +189,7 @@ class Autopsy(Frozen):
 
     schema_version: int = SCHEMA_VERSION
     cause: HangCause
-    ranks: tuple[int, ...] = ()
+    ranks: tuple[Count, ...] = ()
     collective: StuckCollective | None = None
     confidence: Confidence
     summary: str

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from torchscale.schema.cells.training import Loader
 from torchscale.schema.launch.rank import DataUse
+from torchscale.util.process_exit import end_with_parent
 from torchscale.worker.data.interface import Share, generator_for
 from torchscale.worker.data.synthetic import to_device
 from torchscale.worker.models.interface import BatchOfTensors
@@ -74,6 +75,7 @@ class LoaderSource:
             num_workers=workers,
             pin_memory=settings.pin_memory and device.type != "cpu",
             prefetch_factor=settings.prefetch if workers else None,
+            worker_init_fn=_end_with_rank,
             collate_fn=_identity,  # type: ignore[arg-type] # torch expects lists of samples
         )
         self._batches: Iterator[BatchOfTensors] | None = iter(loader)
@@ -150,6 +152,12 @@ class _EndlessSampler(Sampler[list[int]]):
         if self._seed is None:
             return None
         return torch.randperm(self._samples, generator=generator_for(self._seed, epoch))
+
+
+def _end_with_rank(number: int) -> None:
+    """In a loader process: torch's own look at its parent takes seconds."""
+    del number
+    end_with_parent()
 
 
 def _identity(batch: BatchOfTensors) -> BatchOfTensors:

@@ -1,4 +1,4 @@
-"""Sweeps in jobs of a real Slurm of two nodes: requeued, cancelled or killed."""
+"""Sweeps in jobs of a real Slurm of two nodes: requeued, cancelled, killed, at the time limit."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ pytestmark = pytest.mark.integration
 
 JOB_SECONDS = 90
 """For a sweep of two short cells, or for the end of a job that is cancelled: on a busy machine."""
+TIME_LIMIT_SECONDS = 60
+"""Slurm counts time limits in minutes."""
 _DAEMONS = ("munged", "slurmctld", "slurmscriptd", "slurmd")
 _STOPPED = {"interrupted", "node_lost"}
 """Slurm sends TERM to all nodes of a job: node 0 stops by its own, or hears first that node 1 has left."""
@@ -116,6 +118,7 @@ def jobs(program: Program) -> Iterator[Jobs]:
     assert program.leftovers() == []
 
 
+@pytest.mark.campaign
 def test_a_requeued_job_continues_its_sweep(jobs: Jobs) -> None:
     """What was measured before stays; the cell that was cut short is measured again."""
     job = jobs.start_held()
@@ -154,6 +157,19 @@ def test_a_killed_step_leaves_no_process_and_the_next_job_continues(jobs: Jobs) 
     jobs.cluster.wait(job, "FAILED", seconds=JOB_SECONDS)
     jobs.wait_for(lambda: jobs.processes() == [], "the end of all processes")
     assert jobs.states() == ["ok"]
+    jobs.finish()
+    assert jobs.states() == ["ok", "ok"]
+    assert jobs.first_record() == before
+
+
+@pytest.mark.campaign
+def test_a_time_limit_stops_the_sweep_and_the_next_job_continues(jobs: Jobs) -> None:
+    job = jobs.start_held()
+    before = jobs.first_record()
+    jobs.cluster.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    jobs.cluster.wait(job, "TIMEOUT", seconds=2 * TIME_LIMIT_SECONDS + JOB_SECONDS)
+    jobs.wait_for(lambda: jobs.processes() == [], "the end of all processes")
+    assert jobs.states()[1] in _STOPPED
     jobs.finish()
     assert jobs.states() == ["ok", "ok"]
     assert jobs.first_record() == before

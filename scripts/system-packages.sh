@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs missing Debian packages that pip cannot install, if apt-get can be used:
 #   report   the text layout library that the PDF report needs
-#   tests    the same, Chromium for tests of the HTML report, a compiler for tests that compile models, and iproute2
-#            for tests over several nodes
+#   tests    the same, Chromium for tests of the HTML report, a compiler for tests that compile models, iproute2
+#            for tests over several nodes, and Slurm with munge for tests of jobs
 set -eu
 
 need=""
@@ -13,6 +13,7 @@ if ! fc-list 2>/dev/null | grep -q .; then need="$need fonts-dejavu-core fontcon
 if [ "${1:-report}" = tests ]; then
     [ -x /usr/bin/chromium ] || need="$need chromium"
     PATH="$PATH:/usr/sbin:/sbin" command -v tc >/dev/null 2>&1 || need="$need iproute2"
+    PATH="$PATH:/usr/sbin:/sbin" command -v slurmctld >/dev/null 2>&1 || need="$need slurmctld slurmd slurm-client munge"
     command -v g++ >/dev/null 2>&1 || need="$need g++"
 fi
 [ -n "$need" ] || exit 0

@@ -30,7 +30,7 @@ class Node:
 
     def argv(self, *command: str) -> list[str]:
         """``command``, to be run on this node: with its network, its host name and one core."""
-        return [*self.enter, _tool("taskset"), "-c", str(self.core), *command]
+        return [*self.enter, tool("taskset"), "-c", str(self.core), *command]
 
 
 @dataclass
@@ -43,15 +43,15 @@ class Cluster:
     def shape(self, node: Node, rate: str) -> None:
         """Limit a node's link to ``rate`` (``100mbit``) in both directions."""
         for enter, link in ((self.hub, f"v{node.number}"), (node.enter, "eth0")):
-            run([*enter, _tool("tc"), "qdisc", "replace", "dev", link, "root", *_bucket(rate)])
+            run([*enter, tool("tc"), "qdisc", "replace", "dev", link, "root", *_bucket(rate)])
 
     def cut(self, node: Node) -> None:
         """Take a node's link down: what is sent is lost, and nobody is told."""
-        run([*self.hub, _tool("ip"), "link", "set", f"v{node.number}", "down"])
+        run([*self.hub, tool("ip"), "link", "set", f"v{node.number}", "down"])
 
     def join(self, node: Node) -> None:
         """Take its link up again."""
-        run([*self.hub, _tool("ip"), "link", "set", f"v{node.number}", "up"])
+        run([*self.hub, tool("ip"), "link", "set", f"v{node.number}", "up"])
 
 
 @contextmanager
@@ -65,23 +65,23 @@ def cluster(nodes: int) -> Iterator[Cluster]:
     with ExitStack() as stack:
         hub, as_user = _hub(stack)
         made = Cluster(_enter(hub, as_user))
-        ip = [*made.hub, _tool("ip")]
+        ip = [*made.hub, tool("ip")]
         run([*ip, "link", "add", "br0", "type", "bridge"])
         run([*ip, "link", "set", "br0", "up"])
         for number in range(nodes):
             outside = _enter(hub, as_user) if as_user else ()
-            holder = _hold([*outside, _tool("unshare"), "-n", "-u"], stack)
+            holder = _hold([*outside, tool("unshare"), "-n", "-u"], stack)
             enter = _enter(holder, as_user)
             node = Node(
                 number, f"n{number}", f"10.77.{number // 250}.{number % 250 + 1}", enter, cores[number % len(cores)]
             )
-            run([*enter, _tool("hostname"), node.hostname])
+            run([*enter, tool("hostname"), node.hostname])
             link = f"v{number}"
             run([*ip, "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(holder)])
             run([*ip, "link", "set", link, "master", "br0", "up"])
-            run([*enter, _tool("ip"), "link", "set", "lo", "up"])
-            run([*enter, _tool("ip"), "link", "set", "eth0", "up"])
-            run([*enter, _tool("ip"), "address", "add", f"{node.address}/16", "dev", "eth0"])
+            run([*enter, tool("ip"), "link", "set", "lo", "up"])
+            run([*enter, tool("ip"), "link", "set", "eth0", "up"])
+            run([*enter, tool("ip"), "address", "add", f"{node.address}/16", "dev", "eth0"])
             made.nodes.append(node)
         yield made
 
@@ -100,15 +100,15 @@ def run(command: Sequence[str]) -> None:
 def _hub(stack: ExitStack) -> tuple[int, bool]:
     """The namespace with the bridge: its process, and whether it needed a user namespace too."""
     try:
-        return _hold([_tool("unshare"), "-n", "-u"], stack), False
+        return _hold([tool("unshare"), "-n", "-u"], stack), False
     except PermissionError:
-        return _hold([_tool("unshare"), "-r", "-n", "-u"], stack), True
+        return _hold([tool("unshare"), "-r", "-n", "-u"], stack), True
 
 
 def _hold(unshare: Sequence[str], stack: ExitStack) -> int:
     """A process that holds new namespaces until ``stack`` is closed. Returns its id."""
     holder = subprocess.Popen(
-        [*unshare, _tool("sleep"), str(HOLD_SECONDS)], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        [*unshare, tool("sleep"), str(HOLD_SECONDS)], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
     )
     stack.callback(_end, holder)
     ours = Path("/proc/self/ns/net").readlink()
@@ -133,7 +133,7 @@ def _end(holder: subprocess.Popen[bytes]) -> None:
 
 def _enter(process: int, as_user: bool) -> tuple[str, ...]:
     user = ("-U", "--preserve-credentials") if as_user else ()
-    return (_tool("nsenter"), "-t", str(process), *user, "-n", "-u")
+    return (tool("nsenter"), "-t", str(process), *user, "-n", "-u")
 
 
 def _bucket(rate: str) -> list[str]:
@@ -141,7 +141,12 @@ def _bucket(rate: str) -> list[str]:
     return ["tbf", "rate", rate, "burst", "128kb", "latency", "400ms"]
 
 
-def _tool(name: str) -> str:
+def tool(name: str) -> str:
+    """The path of a program of the system.
+
+    Raises:
+        FileNotFoundError: it is not installed.
+    """
     found = shutil.which(name, path=_PATH)
     if found is None:
         raise FileNotFoundError(f"{name} is not installed; scripts/system-packages.sh tests installs it")

@@ -72,6 +72,7 @@ unit-quiet: $(VENV)/.installed-dev
 
 # The long measurements behind the figures in docs/tested-on.md; hours, on a quiet machine.
 campaign: $(VENV)/.installed-dev
+	sh scripts/system-packages.sh campaign
 	$(BIN)/python benchmarks/fidelity.py --processes 10
 	$(BIN)/python benchmarks/fidelity.py --model resnet18 --image-size 64 --batch-size 8
 	$(BIN)/python benchmarks/fidelity.py --launches --pairs 20
@@ -80,8 +81,11 @@ campaign: $(VENV)/.installed-dev
 	done
 	$(BIN)/python benchmarks/fidelity_family.py --processes 5
 	$(BIN)/python benchmarks/fidelity_family.py --launches 8 --heap
+	$(BIN)/python benchmarks/fidelity_copies.py --rounds 8
 	$(BIN)/python benchmarks/overhead.py --pairs 10
 	$(BIN)/python benchmarks/sweep_efficiency.py --repeats 5
+	$(BIN)/python benchmarks/sweep_efficiency.py --cells 60
+	$(BIN)/python benchmarks/sweep_efficiency.py --cells 1 --steps 300 --repeats 8
 	$(BIN)/python benchmarks/collectives.py --pairs 30
 	$(BIN)/python benchmarks/telemetry.py --pairs 30
 	$(BIN)/python benchmarks/signals.py --processes 10

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs missing Debian packages that pip cannot install, if apt-get can be used:
 #   report   the text layout library that the PDF report needs
-#   tests    the same, Chromium for tests of the HTML report, a compiler for tests that compile models, iproute2
-#            for tests over several nodes, and Slurm with munge for tests of jobs
+#   tests    the same, Chromium for tests of the HTML report, a compiler for tests that compile models, and iproute2
+#            for tests over several nodes
+#   campaign the same, and Slurm with munge for tests of jobs
 set -eu
 
 need=""
@@ -10,11 +11,13 @@ has_library() { ldconfig -p 2>/dev/null | grep -q "$1"; }
 has_library libpangoft2-1.0 || need="$need libpango-1.0-0 libpangoft2-1.0-0"
 has_library libharfbuzz-subset || need="$need libharfbuzz-subset0"
 if ! fc-list 2>/dev/null | grep -q .; then need="$need fonts-dejavu-core fontconfig"; fi
-if [ "${1:-report}" = tests ]; then
+if [ "${1:-report}" != report ]; then
     [ -x /usr/bin/chromium ] || need="$need chromium"
     PATH="$PATH:/usr/sbin:/sbin" command -v tc >/dev/null 2>&1 || need="$need iproute2"
-    PATH="$PATH:/usr/sbin:/sbin" command -v slurmctld >/dev/null 2>&1 || need="$need slurmctld slurmd slurm-client munge"
     command -v g++ >/dev/null 2>&1 || need="$need g++"
+fi
+if [ "${1:-report}" = campaign ]; then
+    PATH="$PATH:/usr/sbin:/sbin" command -v slurmctld >/dev/null 2>&1 || need="$need slurmctld slurmd slurm-client munge"
 fi
 [ -n "$need" ] || exit 0
 

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from torchscale.report.document import AnyChart, Chart, ChartSeries, StackedChart, TimelineChart, log_ticks
+from torchscale.report.document import (
+    AnyChart,
+    Chart,
+    ChartSeries,
+    StackedChart,
+    TimelineChart,
+    log_ticks,
+    shortened,
+)
 from torchscale.report.formats.axes import legend_corner, x_ticks
 from torchscale.report.formats.palette import (
     COLOURS,
@@ -25,6 +33,8 @@ _HEIGHT_INCHES, _SMALL_HEIGHT_INCHES = 2.1, 1.45
 _FEW_BARS = 4
 _FEW_LINES = 5
 """Lines that are told apart in a third of a page's width."""
+_TITLE_CHARACTERS = 80
+"""Of a chart of half a page, at its font size: a longer title would leave no room for the axes. Host names may be long."""
 _SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "torchscale",
@@ -134,7 +144,7 @@ def _legend_above(axes: Any) -> None:  # noqa: ANN401 - see _draw
 
 
 def _label(axes: Any, title: str, x_label: str, y_label: str) -> None:  # noqa: ANN401 - see _draw
-    axes.set_title(title, fontsize=7.5, loc="left")
+    axes.set_title(shortened(title, _TITLE_CHARACTERS), fontsize=7.5, loc="left")
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(visible=True, color="#dddddd", linewidth=0.5)

@@ -34,7 +34,7 @@ _FEW_BARS = 4
 _FEW_LINES = 5
 """Lines that are told apart in a third of a page's width."""
 _TITLE_CHARACTERS = 80
-"""Of a chart of half a page, at its font size: a longer title, as of long host names, would leave no room for the axes."""
+"""Of a chart of half a page, at its font size: with a longer one (of long host names) no room is left for the axes."""
 _SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "torchscale",

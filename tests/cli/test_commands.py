@@ -47,7 +47,19 @@ def test_version_and_help(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["validate", "benchmark", "report", "report serve", "runs", "compare", "baseline save", "init", "list", "docs"],
+    [
+        "validate",
+        "benchmark",
+        "submit",
+        "report",
+        "report serve",
+        "runs",
+        "compare",
+        "baseline save",
+        "init",
+        "list",
+        "docs",
+    ],
 )
 def test_every_command_has_help_with_an_example(tmp_path: Path, command: str) -> None:
     done = torchscale(tmp_path, *command.split(), "--help")

@@ -30,6 +30,7 @@ from torchscale.cli import (
     profile,
     report,
     runs,
+    submit,
     validate,
 )
 from torchscale.cli.command import finish_commands
@@ -76,6 +77,7 @@ def global_options(
 
 app.command("validate")(validate.validate)
 app.command("benchmark", context_settings=CONTEXT_SETTINGS)(benchmark.benchmark)
+app.command("submit", context_settings=CONTEXT_SETTINGS)(submit.submit)
 app.command("comm", context_settings=CONTEXT_SETTINGS)(comm.comm)
 app.command("hardware", context_settings=CONTEXT_SETTINGS)(hardware.hardware)
 app.command("memory", context_settings=CONTEXT_SETTINGS)(memory.memory)

@@ -59,7 +59,8 @@ def main() -> None:
             continue
         if forks:
             run_in_copy(partial(run_rank, item.task, Path(item.directory), started, name, is_last=True))
-            if not (Path(item.directory) / f"rank-{rank}.json").exists():
+            recorded = item.task.recording is not None  # a recording leaves no record
+            if not (recorded or (Path(item.directory) / f"rank-{rank}.json").exists()):
                 break  # the model has left with 0, which torchrun must see
         else:
             status = run_rank(item.task, Path(item.directory), started, name, is_last=not is_group)

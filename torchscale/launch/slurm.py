@@ -1,0 +1,310 @@
+"""Slurm: the batch script of a benchmark, and what sbatch and squeue say."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torchscale.errors import MachineError, UsageError
+from torchscale.launch.process import Finished, run_bounded
+
+SUBMIT_SECONDS = 60.0
+"""For one sbatch or squeue: a busy controller answers within its MessageTimeout, which is 10 s by default."""
+_TIME = re.compile(r"\d{1,7}|\d{1,7}:\d{1,2}|\d{1,5}:\d{1,2}:\d{1,2}|\d{1,4}-\d{1,2}(:\d{1,2}){0,2}", re.ASCII)
+"""As sbatch reads ``--time``: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
+_NAME = re.compile(r"[A-Za-z0-9_.][\w.,+@-]*", re.ASCII)
+"""Of accounts, partitions, QOS and jobs."""
+_OPTION = re.compile(r"[a-z][a-z0-9-]+")
+# fmt: off
+_SET_BY_SUBMIT = frozenset({
+    "account", "array", "batch", "chdir", "cpus-per-task", "export", "export-file", "gpus-per-node", "job-name",
+    "no-requeue", "nodes", "nodelist-file", "ntasks", "ntasks-per-node", "open-mode", "output", "parsable",
+    "partition", "qos", "requeue", "signal", "test-only", "time", "wait", "wrap",
+})
+# fmt: on
+_END_MARK = "TORCHSCALE_CONFIG"
+_WAIT_SECONDS = 60
+"""For the other nodes, after the first task has ended."""
+_SIGNAL_SECONDS = 120
+"""Before the time limit: a launch ends within its grace period, and the report is written."""
+_MOST_REQUEUES = 50
+"""A job whose time does not suffice for a single launch must not come back forever."""
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """What a batch script is made from.
+
+    Attributes:
+        config: The experiment as YAML, which the script carries.
+        directory: The run folder, absolute; all nodes see it.
+        working_directory: Where the job runs, so that relative paths of the config hold.
+        python: The interpreter that runs torchscale on every node, unless in a container.
+        nodes: How many.
+        time: Limit, as sbatch reads it.
+        job_name: Of the job.
+        container: Image for the steps (``srun --container-image`` of the pyxis plugin).
+        options: Further options of sbatch; a value of ``None`` is a flag.
+    """
+
+    config: str
+    directory: Path
+    working_directory: Path
+    python: str
+    nodes: int
+    time: str
+    job_name: str
+    gpus_per_node: int | None = None
+    cpus_per_task: int | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    container: str | None = None
+    options: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def state_directory(self) -> Path:
+        """Beside the run folder: script, log, config, token and exit code of each job."""
+        return self.directory.with_name(f"{self.directory.name}.submit")
+
+
+def parse_options(texts: list[str]) -> dict[str, str | None]:
+    """Options of sbatch from ``KEY=VALUE``, or ``KEY`` for a flag.
+
+    Raises:
+        UsageError: an option is none, or is set by the script itself.
+    """
+    options: dict[str, str | None] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.removeprefix("--")
+        if not _OPTION.fullmatch(key):
+            raise UsageError(
+                f"--sbatch-option {text!r}: expected KEY=VALUE, or KEY", hint="for example --sbatch-option exclusive"
+            )
+        if key in _SET_BY_SUBMIT:
+            raise UsageError(f"--sbatch-option {key}: set by the script itself", hint="see `torchscale submit --help`")
+        options[key] = value if equals else None
+    return options
+
+
+def check_job(job: SlurmJob) -> None:
+    """Refuse what would not reach sbatch, srun or bash as it was written.
+
+    Raises:
+        UsageError: one line that names the option and the value.
+    """
+    if not _TIME.fullmatch(job.time):
+        raise UsageError(f"--time {job.time!r}: expected H:M:S, D-H:M:S or minutes", hint="for example --time 2:00:00")
+    names = {"--job-name": job.job_name, "--account": job.account, "--partition": job.partition, "--qos": job.qos}
+    for option, name in names.items():
+        if name is not None and not _NAME.fullmatch(name):
+            raise UsageError(
+                f"{option} {name!r}: expected letters, digits and . _ , + @ -, not beginning with -",
+            )
+    _check_text("--container", job.container, "\"'\\#")
+    for key, value in job.options.items():
+        _check_text(f"--sbatch-option {key}", value, "\"'\\#")
+    _check_text("--output-dir", str(job.directory), "\"'\\#%")  # % begins a placeholder in sbatch's --output
+    _check_text("the working directory", str(job.working_directory), "")
+    if job.container is not None:
+        for directory in (job.directory, job.working_directory):
+            _check_text("with --container, the directory", str(directory), ":,")  # they separate mounts
+
+
+def _check_text(what: str, text: str | None, refused: str) -> None:
+    if text is None:
+        return
+    if not text or text.startswith("-") or not text.isprintable():
+        raise UsageError(f"{what} {text!r}: expected printable text that does not begin with -")
+    wrong = sorted(set(text) & set(refused))
+    if wrong:
+        raise UsageError(f"{what} {text!r}: {wrong[0]} cannot be used here", hint="choose another name")
+
+
+def render_script(job: SlurmJob) -> str:
+    """The batch script; it needs nothing beside itself but its log's directory, which sbatch does not make.
+
+    Raises:
+        UsageError: as :func:`check_job`.
+    """
+    check_job(job)
+    mark = f"{_END_MARK}_{hashlib.sha256(job.config.encode()).hexdigest()[:12]}"
+    state = shlex.quote(str(job.state_directory))
+    return _SCRIPT.format(
+        directives="\n".join(_directives(job)),
+        state=state,
+        directory=shlex.quote(str(job.directory)),
+        working_directory=shlex.quote(str(job.working_directory)),
+        python=shlex.quote(job.python),
+        config=job.config if job.config.endswith("\n") else f"{job.config}\n",
+        mark=mark,
+        srun=" ".join(_srun(job)),
+        command="torchscale" if job.container is not None else f"{shlex.quote(job.python)} -m torchscale",
+        signal_seconds=_SIGNAL_SECONDS,
+        requeues=_MOST_REQUEUES,
+    )
+
+
+def _directives(job: SlurmJob) -> list[str]:
+    given: dict[str, str | None] = {
+        "job-name": job.job_name,
+        "nodes": str(job.nodes),
+        "ntasks-per-node": "1",
+        "time": job.time,
+        "gpus-per-node": None if job.gpus_per_node is None else str(job.gpus_per_node),
+        "cpus-per-task": None if job.cpus_per_task is None else str(job.cpus_per_task),
+        "account": job.account,
+        "partition": job.partition,
+        "qos": job.qos,
+        "output": str(job.state_directory / "slurm-%j.out"),
+        "open-mode": "append",
+        "export": "ALL",
+        "signal": f"B:TERM@{_SIGNAL_SECONDS}",
+    }
+    options = {key: value for key, value in given.items() if value is not None} | {"requeue": None} | dict(job.options)
+    texts = [f"--{key}" if value is None else f"--{key}={_directive_value(value)}" for key, value in options.items()]
+    return [f"#SBATCH {text}" for text in texts]
+
+
+def _directive_value(value: str) -> str:
+    """In quotes where there are spaces; quotes in it were refused."""
+    return f'"{value}"' if " " in value else value
+
+
+def _srun(job: SlurmJob) -> list[str]:
+    words = ["--ntasks-per-node=1", f"--wait={_WAIT_SECONDS}", "--kill-on-bad-exit=1", "--export=ALL"]
+    if job.cpus_per_task is not None:  # srun does not take it over from sbatch since Slurm 22.05
+        words.append('--cpus-per-task="$SLURM_CPUS_PER_TASK"')
+    if job.container is not None:
+        mounts = dict.fromkeys((str(job.working_directory), str(job.directory.parent)))
+        words += [
+            shlex.quote(f"--container-image={job.container}"),
+            shlex.quote("--container-mounts=" + ",".join(f"{path}:{path}" for path in mounts)),
+            shlex.quote(f"--container-workdir={job.working_directory}"),
+        ]
+    return words
+
+
+def submit_script(path: Path) -> str:
+    """Hand a script to sbatch; the job's number.
+
+    Raises:
+        MachineError: there is no sbatch, it refuses the job, or it does not answer.
+    """
+    done = _ask(["sbatch", "--parsable", str(path)])
+    job_id = done.stdout.strip().partition(";")[0]
+    if done.returncode != 0 or not job_id.isdigit():
+        raise MachineError(f"sbatch refused the job: {_reason(done)}", hint=f"the script is {path}")
+    return job_id
+
+
+def job_state(job_id: str) -> str | None:
+    """Slurm's word for the state of a job, ``PENDING``, ``RUNNING`` …; ``None`` when it is no longer in the queue.
+
+    Raises:
+        MachineError: squeue cannot be started.
+        OSError: it does not answer this time, as when the controller is restarted.
+    """
+    done = _ask(["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T"])
+    if done.returncode == 0:
+        return next(iter(done.stdout.split()), None)
+    if "invalid job id" in done.stderr.lower():
+        return None
+    raise OSError(_reason(done))
+
+
+def _ask(argv: list[str]) -> Finished:
+    try:
+        return run_bounded(argv, timeout_seconds=SUBMIT_SECONDS)
+    except MachineError as error:
+        raise MachineError(
+            f"{argv[0]} cannot be started: is Slurm installed here?",
+            hint="run this on a login node, or use --print and take the script there",
+        ) from error
+
+
+def _reason(done: Finished) -> str:
+    if done.timed_out:
+        return f"no answer within {SUBMIT_SECONDS:.0f} s"
+    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return lines[-1] if lines else f"exit code {done.returncode}"
+
+
+_SCRIPT = """\
+#!/bin/bash
+{directives}
+#
+# Written by `torchscale submit`. To submit it by hand, first make the directory of --output.
+set -euo pipefail
+unset TORCHSCALE_TOKEN
+
+state={state}
+directory={directory}
+mkdir -p "$state"
+cd {working_directory}
+
+config="$state/config-$SLURM_JOB_ID.yaml"
+token="$state/token-$SLURM_JOB_ID"
+exit_file="$state/exit-$SLURM_JOB_ID"
+cat > "$config" <<'{mark}'
+{config}{mark}
+rm -f "$exit_file"
+trap 'rm -f "$token"' EXIT
+rm -f "$token"
+(umask 077 && {python} -c 'import secrets; print(secrets.token_hex(32))' > "$token")
+
+read -r first_host < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+master="$first_host:$((20000 + SLURM_JOB_ID % 20000))"
+
+# TERM comes {signal_seconds} s before the time limit. srun itself would answer it with KILL, so the tasks get it.
+stopping=0
+trap 'stopping=$((stopping + 1)); scancel --signal=TERM "$SLURM_JOB_ID" || true' TERM
+
+# Expanded in each task, where SLURM_NODEID is that node's. Node 0 leaves its exit code in a file and ends with 0, so
+# that the other nodes are not killed while they leave; one that was told to stop does the same.
+srun {srun} bash -c '
+  trap : TERM
+  options=(--nnodes "$SLURM_NNODES")
+  if [ "$SLURM_NNODES" -gt 1 ]; then
+    options+=(--node-rank "$SLURM_NODEID" --master "$3" --token-file "$4")
+  fi
+  exit_file="$5"
+  config="$1" directory="$2"
+  shift 5
+  code=0
+  "$@" benchmark "$config" --output-dir "$directory" "${{options[@]}}" || code=$?
+  if [ "$SLURM_NODEID" -eq 0 ]; then
+    echo "$code" > "$exit_file.new"
+    mv "$exit_file.new" "$exit_file"
+    exit 0
+  fi
+  if [ "$code" -eq 130 ]; then exit 0; fi
+  exit "$code"
+' torchscale-node "$config" "$directory" "$master" "$token" "$exit_file" {command} &
+step=$!
+
+while true; do  # a trapped signal ends wait, not the step
+  before=$stopping code=0
+  wait "$step" || code=$?
+  if [ "$before" -eq "$stopping" ]; then break; fi
+done
+if [ -f "$exit_file" ]; then
+  run_code=$(cat "$exit_file")
+  if [ "$run_code" -ne 0 ]; then code=$run_code; fi
+fi
+
+# After the time limit's signal the job goes back to the queue and resumes; a cancelled job is not RUNNING any more.
+if [ "$stopping" -gt 0 ] && [ "$code" -ne 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {requeues} ]; then
+  job_state=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T || true)
+  if [ "$job_state" = RUNNING ]; then
+    rm -f "$exit_file"
+    scontrol requeue "$SLURM_JOB_ID"
+  fi
+fi
+exit "$code"
+"""

@@ -22,7 +22,7 @@ def job(work: Path, /, **changes: Any) -> SlurmJob:
         config="experiment_name: demo\n",
         directory=work / "results" / "demo",
         working_directory=work,
-        python="/opt/venv/bin/python",
+        command=("/opt/venv/bin/python", "-m", "torchscale"),
         nodes=2,
         time="2:00:00",
         job_name="demo",
@@ -134,7 +134,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program(
         programs,
         "python",
-        'if [ "$1" = -c ]; then echo 0123456789abcdef0123456789abcdef; exit; fi\n'
+        'if [ "$1" = -I ]; then echo 0123456789abcdef0123456789abcdef; exit; fi\n'
         f'printf "%q " "$@" >> {shlex.quote(str(tmp_path))}/calls\n'
         f'stat -c %a "${{@: -1}}" >> {shlex.quote(str(tmp_path))}/calls\n'
         'exit "${CODE:-0}"',
@@ -170,7 +170,12 @@ def test_each_node_runs_its_part_with_a_private_token(cluster: Path) -> None:
     work.mkdir()
     (cluster / "results").mkdir()
     config = 'experiment_name: "$(id)"\nTORCHSCALE_CONFIG\n'
-    plain = job(work, directory=cluster / "results" / "demo", config=config, python=str(cluster / "bin" / "python"))
+    plain = job(
+        work,
+        directory=cluster / "results" / "demo",
+        config=config,
+        command=(str(cluster / "bin" / "python"), "-m", "torchscale"),
+    )
     done = run(render_script(plain), cluster)
     assert done.returncode == 0, done.stderr
     state = plain.state_directory
@@ -191,7 +196,7 @@ def test_each_node_runs_its_part_with_a_private_token(cluster: Path) -> None:
 @pytest.mark.slow
 def test_the_job_ends_with_the_exit_code_of_node_0(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODE", "3")
-    plain = job(cluster, python=str(cluster / "bin" / "python"))
+    plain = job(cluster, command=(str(cluster / "bin" / "python"), "-m", "torchscale"))
     assert run(render_script(plain), cluster).returncode == 3
     assert (plain.state_directory / "exit-123456").read_text() == "3\n"
 
@@ -205,7 +210,7 @@ def test_the_time_limits_signal_stops_and_requeues(cluster: Path, state: str, re
     # The signal comes while the step runs, which ends after its tasks were told.
     waits = f"kill -TERM $PPID; for i in {{1..500}}; do [ -e {log}/scancel.log ] && break; sleep 0.02; done; exit 130"
     program(cluster / "bin", "srun", waits)
-    plain = job(cluster, python=str(cluster / "bin" / "python"))
+    plain = job(cluster, command=(str(cluster / "bin" / "python"), "-m", "torchscale"))
     assert run(render_script(plain), cluster).returncode == 130
     assert (cluster / "scancel.log").read_text() == "--signal=TERM 123456\n"
     assert ("requeue 123456" in (cluster / "scontrol.log").read_text()) is requeued

@@ -43,7 +43,7 @@ class SlurmJob:
         config: The experiment as YAML, which the script carries.
         directory: The run folder, absolute; all nodes see it.
         working_directory: Where the job runs, so that relative paths of the config hold.
-        python: The interpreter that runs torchscale on every node, unless in a container.
+        command: argv that runs torchscale on every node, unless in a container; an interpreter comes first.
         nodes: How many.
         time: Limit, as sbatch reads it.
         job_name: Of the job.
@@ -54,7 +54,7 @@ class SlurmJob:
     config: str
     directory: Path
     working_directory: Path
-    python: str
+    command: tuple[str, ...]
     nodes: int
     time: str
     job_name: str
@@ -140,11 +140,11 @@ def render_script(job: SlurmJob) -> str:
         state=state,
         directory=shlex.quote(str(job.directory)),
         working_directory=shlex.quote(str(job.working_directory)),
-        python=shlex.quote(job.python),
+        python=shlex.quote(job.command[0]),
         config=job.config if job.config.endswith("\n") else f"{job.config}\n",
         mark=mark,
         srun=" ".join(_srun(job)),
-        command="torchscale" if job.container is not None else f"{shlex.quote(job.python)} -m torchscale",
+        command="torchscale" if job.container is not None else shlex.join(job.command),
         signal_seconds=_SIGNAL_SECONDS,
         requeues=_MOST_REQUEUES,
     )
@@ -256,7 +256,7 @@ cat > "$config" <<'{mark}'
 rm -f "$exit_file"
 trap 'rm -f "$token"' EXIT
 rm -f "$token"
-(umask 077 && {python} -c 'import secrets; print(secrets.token_hex(32))' > "$token")
+(umask 077 && {python} -I -c 'import secrets; print(secrets.token_hex(32))' > "$token")
 
 read -r first_host < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 master="$first_host:$((20000 + SLURM_JOB_ID % 20000))"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from torchscale.errors import ExitCode, MachineError, OutputError, UsageError
 from torchscale.launch.slurm import SlurmJob, job_state, parse_options, render_script, submit_script
 from torchscale.run.benchmark import default_directory
 from torchscale.util.files import atomic_write_text
+from torchscale.util.interpreter import module_command
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _LONGEST_JOB_NAME = 40
@@ -77,7 +77,7 @@ def slurm_job(experiment: Experiment, options: SlurmOptions, output_dir: Path | 
         config=to_yaml(experiment),
         directory=directory,
         working_directory=Path.cwd(),
-        python=sys.executable,
+        command=tuple(module_command("torchscale")),
         nodes=options.nodes,
         time=options.time,
         job_name=job_name(experiment, options.job_name),

@@ -23,6 +23,7 @@ from torchscale.cli import (
     compare,
     config,
     docs,
+    export,
     hardware,
     init,
     memory,
@@ -84,6 +85,7 @@ app.command("memory", context_settings=CONTEXT_SETTINGS)(memory.memory)
 app.add_typer(profile.app, name="profile")
 app.add_typer(report.app, name="report")
 app.command("runs")(runs.runs)
+app.command("export")(export.export)
 app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
 app.add_typer(baseline.app, name="baseline")

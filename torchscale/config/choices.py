@@ -176,6 +176,17 @@ class ReportFormat(str, Enum):
     TERMINAL = "terminal"
 
 
+class ExportTarget(str, Enum):
+    """Whose format ``export`` writes."""
+
+    JUNIT = "junit"
+    PROMETHEUS = "prometheus"
+    OPENMETRICS = "openmetrics"
+    GITHUB_SUMMARY = "github-summary"
+    GITHUB_BENCHMARK = "github-benchmark"
+    GITHUB_BENCHMARK_SMALLER = "github-benchmark-smaller"
+
+
 class CompareFormat(str, Enum):
     """What ``compare`` writes."""
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.factories import experiment, machine, training_result
 from tests.integration.conftest import FAST, MODELS
+from torchscale.launch.autopsy import rank_processes
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.group import Group
 from torchscale.launch.process import find_token_processes
@@ -151,6 +152,29 @@ def test_a_model_that_starts_threads_when_imported_runs_in_the_process_itself(tm
     assert first.pid != second.pid == third.pid
     assert second.memory.peak_bytes is None is third.memory.peak_bytes
     assert not find_token_processes(group._process.token)
+
+
+def test_a_users_module_is_imported_by_each_rank_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks are forks of the agent; a module may read the rank when it is imported."""
+    (tmp_path / "torch.py").write_text("raise ImportError('the working directory was searched first')\n")
+    (tmp_path / "mine.py").write_text(
+        "import os\nfrom pathlib import Path\nfrom faulty import build\n"
+        "Path(__file__).with_name('imported-' + os.environ['RANK']).write_text(str(os.getpid()))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    (task,) = tasks({"name": "mine:build", "fault": "none"})
+    group = Group(task, tmp_path / "channel", env())
+    try:
+        record = run(group, task, tmp_path / "launch")
+        ranks = rank_processes(group._process.pid)
+    finally:
+        group.close()
+    assert record.state is State.OK, record.reason
+    assert {number: process.pid for number, process in ranks.items()} == {
+        number: int((tmp_path / f"imported-{number}").read_text()) for number in (0, 1)
+    }
 
 
 @pytest.mark.campaign

@@ -23,7 +23,7 @@ from typing import IO
 import psutil
 
 from torchscale.errors import MachineError
-from torchscale.schema.launch.task import COPY_NAME
+from torchscale.schema.launch.task import COPY_NAME, RANK_PROCESS
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
 """Environment variable that marks everything a launch started."""
@@ -277,6 +277,21 @@ def copy_of(process: psutil.Process) -> psutil.Process:
         return next((child for child in process.children() if child.name() == COPY_NAME), process)
     except psutil.Error:
         return process
+
+
+def rank_environment(process: psutil.Process) -> dict[str, str]:
+    """The environment of a process with what torchrun set for its rank, if it is one. A rank that is a fork has the
+    environment of its agent; its name tells the rest.
+
+    Raises:
+        psutil.Error: the process has ended, or belongs to another user.
+    """
+    environment = process.environ()
+    fork = RANK_PROCESS.fullmatch(process.name())
+    if fork is not None:
+        rank, processes = fork.groups()
+        environment |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+    return environment
 
 
 def _content(file: IO[bytes]) -> str:

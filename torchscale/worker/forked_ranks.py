@@ -31,7 +31,7 @@ _FOLLOWING_SECONDS = 0.5
 def main() -> None:
     """Import, run the ranks until the group ends, and leave with 1 if any failed."""
     started = perf_counter()
-    from torch.distributed import TCPStore  # noqa: PLC0415 - takes seconds
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # noqa: PLC0415 - takes seconds
 
     from torchscale.worker import rank as _  # noqa: F401, PLC0415 - while the launcher prepares the first launch
 

@@ -42,6 +42,14 @@ class Rerun(str, Enum):
     ALL = "all"
 
 
+class SubmitEngine(str, Enum):
+    """The scheduler that takes a benchmark; on Kubernetes, with Kubeflow Trainer or without."""
+
+    SLURM = "slurm"
+    KUBERNETES = "kubernetes"
+    KUBERNETES_JOB = "kubernetes-job"
+
+
 class Tool(str, Enum):
     """The profiler that makes a recording."""
 

@@ -60,8 +60,16 @@ class ManagedProcess:
     """A subprocess that can be terminated with all its descendants. Start it from the main thread: it ends with that
     thread."""
 
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]) -> None:
-        """Start ``argv``.
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stdout: IO[bytes],
+        stderr: IO[bytes],
+        stdin: IO[bytes] | None = None,
+    ) -> None:
+        """Start ``argv``; without ``stdin`` it reads nothing.
 
         Raises:
             MachineError: the program cannot be started.
@@ -73,7 +81,7 @@ class ManagedProcess:
             self._popen = subprocess.Popen(
                 list(argv),
                 env=marked,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,  # Ctrl-C reaches us alone, and we decide
@@ -150,18 +158,24 @@ def adopt_orphans() -> None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def run_bounded(argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None) -> Finished:
+def run_bounded(
+    argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None, stdin: str | None = None
+) -> Finished:
     """Run ``argv`` to its end or to ``timeout_seconds``, then terminate its whole process tree. A non-zero exit is
     not an error.
 
-    Output goes through files: a pipe that a grandchild keeps open would outlast the limit.
+    Input and output go through files: a pipe that a grandchild keeps open would outlast the limit.
 
     Raises:
         MachineError: the program cannot be started.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as text:
+        text.write((stdin or "").encode())
+        text.seek(0)
         started = time.monotonic()
-        process = ManagedProcess(argv, env=os.environ if env is None else env, stdout=out, stderr=err)
+        process = ManagedProcess(
+            argv, env=os.environ if env is None else env, stdout=out, stderr=err, stdin=None if stdin is None else text
+        )
         try:
             timed_out = not wait_until(lambda: process.poll() is not None, timeout_seconds=timeout_seconds)
         finally:

@@ -19,6 +19,7 @@ from torchscale.launch.process import (
     tail,
     wait_until,
 )
+from torchscale.util.logs import KEPT_BYTES
 
 pytestmark = pytest.mark.slow
 
@@ -206,3 +207,11 @@ def test_a_daemon_with_a_clean_environment_is_named() -> None:
         assert done.stdout.strip() == f"pid {daemon.pid} (sleep), a daemon"
     finally:
         daemon.kill()
+
+
+def test_of_a_long_output_the_end_is_returned() -> None:
+    code = "import sys\nfor number in range(1000): sys.stdout.write('x' * 199_999 + chr(10))\nprint('the end')"
+    done = run_bounded(python(code), timeout_seconds=60)
+    assert done.returncode == 0
+    assert done.stdout.endswith("x\nthe end\n")
+    assert len(done.stdout) <= KEPT_BYTES

@@ -24,6 +24,7 @@ import psutil
 
 from torchscale.errors import MachineError
 from torchscale.schema.launch.task import COPY_NAME
+from torchscale.util.logs import KEPT_BYTES, free_middle
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
 """Environment variable that marks everything a launch started."""
@@ -154,7 +155,8 @@ def run_bounded(argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str
     """Run ``argv`` to its end or to ``timeout_seconds``, then terminate its whole process tree. A non-zero exit is
     not an error.
 
-    Output goes through files: a pipe that a grandchild keeps open would outlast the limit.
+    Output goes through files: a pipe that a grandchild keeps open would outlast the limit. Of what is printed, the last
+    :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much more takes space while it runs.
 
     Raises:
         MachineError: the program cannot be started.
@@ -162,8 +164,15 @@ def run_bounded(argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         started = time.monotonic()
         process = ManagedProcess(argv, env=os.environ if env is None else env, stdout=out, stderr=err)
+        freed = {out.fileno(): 0, err.fileno(): 0}
+
+        def is_over() -> bool:
+            for descriptor, end in freed.items():
+                freed[descriptor] = free_middle(descriptor, 0, end)
+            return process.poll() is not None
+
         try:
-            timed_out = not wait_until(lambda: process.poll() is not None, timeout_seconds=timeout_seconds)
+            timed_out = not wait_until(is_over, timeout_seconds=timeout_seconds)
         finally:
             process.end()
         seconds = time.monotonic() - started
@@ -280,5 +289,5 @@ def copy_of(process: psutil.Process) -> psutil.Process:
 
 
 def _content(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode("utf-8", errors="replace")
+    file.seek(max(0, file.seek(0, os.SEEK_END) - KEPT_BYTES))
+    return file.read().replace(b"\0", b"").decode("utf-8", errors="replace")

@@ -21,6 +21,7 @@ from torchscale.launch.process import (
     wait_until,
 )
 from torchscale.schema.launch.task import rank_process_name
+from torchscale.util.logs import KEPT_BYTES
 
 pytestmark = pytest.mark.slow
 
@@ -233,3 +234,11 @@ def test_a_rank_that_is_a_fork_is_told_by_its_name() -> None:
     assert "WORLD_SIZE" not in plain
     named = {name: fork[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
     assert named == {"RANK": "998", "LOCAL_RANK": "998", "WORLD_SIZE": "999", "LOCAL_WORLD_SIZE": "999"}
+
+
+def test_of_a_long_output_the_end_is_returned() -> None:
+    code = "import sys\nfor number in range(1000): sys.stdout.write('x' * 199_999 + chr(10))\nprint('the end')"
+    done = run_bounded(python(code), timeout_seconds=60)
+    assert done.returncode == 0
+    assert done.stdout.endswith("x\nthe end\n")
+    assert len(done.stdout) <= KEPT_BYTES

@@ -38,6 +38,7 @@ from torchscale.cli.earlier import Program
 from torchscale.cli.options import CONTEXT_SETTINGS
 from torchscale.cli.output import configure_output, print_error, replace_unprintable
 from torchscale.errors import ExitCode, TorchscaleError, UsageError
+from torchscale.util.process_exit import stop_signals
 from torchscale.util.text import is_text, shown_bytes
 from torchscale.version import __version__
 
@@ -138,7 +139,7 @@ def main() -> None:
     """Run the program and leave with its exit code."""
     _Interrupted.raised = False
     replace_unprintable()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
         _refuse_broken_text()

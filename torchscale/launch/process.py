@@ -24,6 +24,7 @@ import psutil
 
 from torchscale.errors import MachineError
 from torchscale.schema.launch.task import COPY_NAME, RANK_PROCESS
+from torchscale.util.logs import KEPT_BYTES, free_middle
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
 """Environment variable that marks everything a launch started."""
@@ -164,7 +165,8 @@ def run_bounded(
     """Run ``argv`` to its end or to ``timeout_seconds``, then terminate its whole process tree. A non-zero exit is
     not an error.
 
-    Input and output go through files: a pipe that a grandchild keeps open would outlast the limit.
+    Input and output go through files: a pipe that a grandchild keeps open would outlast the limit. Of what is printed,
+    the last :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much more takes space while it runs.
 
     Raises:
         MachineError: the program cannot be started.
@@ -176,8 +178,15 @@ def run_bounded(
         process = ManagedProcess(
             argv, env=os.environ if env is None else env, stdout=out, stderr=err, stdin=None if stdin is None else text
         )
+        freed = {out.fileno(): 0, err.fileno(): 0}
+
+        def is_over() -> bool:
+            for descriptor, end in freed.items():
+                freed[descriptor] = free_middle(descriptor, 0, end)
+            return process.poll() is not None
+
         try:
-            timed_out = not wait_until(lambda: process.poll() is not None, timeout_seconds=timeout_seconds)
+            timed_out = not wait_until(is_over, timeout_seconds=timeout_seconds)
         finally:
             process.end()
         seconds = time.monotonic() - started
@@ -309,5 +318,5 @@ def rank_environment(process: psutil.Process) -> dict[str, str]:
 
 
 def _content(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode("utf-8", errors="replace")
+    file.seek(max(0, file.seek(0, os.SEEK_END) - KEPT_BYTES))
+    return file.read().replace(b"\0", b"").decode("utf-8", errors="replace")

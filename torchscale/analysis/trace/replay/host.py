@@ -111,7 +111,7 @@ class HostLine:
     def _ends_in_queue(self) -> NDArray[np.int64]:
         """Ends of operations, none after the start of the next on its thread."""
         collectives = self.rank.trace.collectives
-        ends = collectives.end.copy()
+        ends: NDArray[np.int64] = collectives.end.copy()
         following: dict[int, int] = {}
         for call in np.argsort(-collectives.began, kind="stable").tolist():
             queue = int(collectives.queue[call])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.campaign import WHOLE, cases, tell_fault
+from tests.kills import SWEEPS, Kills
 
 from .conftest import RUN_SECONDS, Program
 
@@ -23,13 +24,6 @@ ENDED_SECONDS = 20.0
 KILLS = 40 if WHOLE else 3
 
 
-def wait_for_no_process(program: Program) -> None:
-    deadline = time.monotonic() + ENDED_SECONDS
-    while program.leftovers() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert program.leftovers() == []
-
-
 def wait_for_file(directory: Path, pattern: str, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + RUN_SECONDS
     while not list(directory.glob(pattern)):
@@ -38,38 +32,25 @@ def wait_for_file(directory: Path, pattern: str, process: subprocess.Popen[str])
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("isolation", cases(["cell"], ["group"]))
+@pytest.mark.timeout(300 + 60 * KILLS)
+@pytest.mark.parametrize(
+    ("isolation", "sweep"),
+    cases([("cell", "training")], [("group", "training"), ("cell", "every kind"), ("group", "every kind")]),
+)
 def test_killed_at_random_moments_and_resumed(
-    program: Program, isolation: str, record_property: Callable[[str, object], None]
+    program: Program, isolation: str, sweep: str, record_property: Callable[[str, object], None]
 ) -> None:
-    config = program.config(models=NET, gpu_counts=[2], batch_sizes=[4, 8], launch={"isolation": isolation})
+    kills = Kills(program, isolation, SWEEPS[sweep])
     chance = random.Random(7)
-    complete: dict[str, str] = {}
-    killed = 0
-    for _ in range(KILLS):
-        process = program.start("benchmark", config)
-        time.sleep(chance.uniform(1.5, 9.0))
-        killed += process.poll() is None
-        process.kill()
-        process.communicate()
-        wait_for_no_process(program)
-        records = program.records() if (program.directory / "results/run").exists() else {}
-        for name, text in complete.items():
-            assert json.dumps(records[name]) == text, f"{name} was changed or lost"
-        complete = {name: json.dumps(record) for name, record in records.items()}
-    done = program.run("benchmark", config)
-    assert done.returncode == 0, done.stderr
-    records = program.records()
-    assert len(records) == 2
-    assert all(record["state"] == "ok" for record in records.values())
-    assert all(json.dumps(records[name]) == text for name, text in complete.items())
-    for path in (program.directory / "results/run").rglob("*.json"):
-        json.loads(path.read_text())
-    assert not list((program.directory / "results/run/cells").rglob("*.tmp"))
-    assert not (program.directory / "results/run/.group").exists()
-    told = f"{killed} kills, 0 records lost or changed, 0 processes left"
+    while kills.killed < KILLS:
+        kills.strike(chance)
+    kills.finish()
     tell_fault(
-        record_property, f"torchscale is killed ({isolation})", "kill -9 at random moments", "nothing lost", told
+        record_property,
+        f"torchscale is killed ({sweep}, {isolation})",
+        "kill -9 at random moments, resumed",
+        "nothing lost",
+        kills.told,
     )
 
 

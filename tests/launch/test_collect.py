@@ -95,6 +95,13 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
             State.KILLED,
             "torchrun was killed by SIGTERM",
         ),
+        (
+            {"failures": (LOST,), "exit_codes": {1: 1}, "logged_errors": {1: "OSError: no space"}},
+            State.CRASHED,
+            "rank 1 exited with 1 and its log ends with OSError: no space",
+        ),
+        ({"torchrun_error": "OSError: no space"}, State.CRASHED, "torchrun failed: OSError: no space"),
+        ({"torchrun_error": "OSError: x", "exit_codes": {1: -11}}, State.CRASHED, "rank 1 crashed with SIGSEGV"),
         ({"ending": Ending(EndingKind.TIMEOUT, None, "too long")}, State.TIMEOUT, "too long"),
         ({"ending": Ending(EndingKind.INTERRUPTED, None, "stopped")}, State.INTERRUPTED, "stopped"),
         ({"ending": Ending(EndingKind.NOT_STARTED, None, "no python")}, State.CRASHED, "no python"),

@@ -23,7 +23,8 @@ from typing import IO
 import psutil
 
 from torchscale.errors import MachineError
-from torchscale.schema.launch.task import COPY_NAME
+from torchscale.schema.launch.task import COPY_NAME, RANK_PROCESS
+from torchscale.util.logs import KEPT_BYTES, free_middle
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
 """Environment variable that marks everything a launch started."""
@@ -164,7 +165,8 @@ def run_bounded(
     """Run ``argv`` to its end or to ``timeout_seconds``, then terminate its whole process tree. A non-zero exit is
     not an error.
 
-    Input and output go through files: a pipe that a grandchild keeps open would outlast the limit.
+    Input and output go through files: a pipe that a grandchild keeps open would outlast the limit. Of what is printed,
+    the last :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much more takes space while it runs.
 
     Raises:
         MachineError: the program cannot be started.
@@ -176,8 +178,15 @@ def run_bounded(
         process = ManagedProcess(
             argv, env=os.environ if env is None else env, stdout=out, stderr=err, stdin=None if stdin is None else text
         )
+        freed = {out.fileno(): 0, err.fileno(): 0}
+
+        def is_over() -> bool:
+            for descriptor, end in freed.items():
+                freed[descriptor] = free_middle(descriptor, 0, end)
+            return process.poll() is not None
+
         try:
-            timed_out = not wait_until(lambda: process.poll() is not None, timeout_seconds=timeout_seconds)
+            timed_out = not wait_until(is_over, timeout_seconds=timeout_seconds)
         finally:
             process.end()
         seconds = time.monotonic() - started
@@ -293,6 +302,21 @@ def copy_of(process: psutil.Process) -> psutil.Process:
         return process
 
 
+def rank_environment(process: psutil.Process) -> dict[str, str]:
+    """The environment of a process with what torchrun set for its rank, if it is one. A rank that is a fork has the
+    environment of its agent; its name tells the rest.
+
+    Raises:
+        psutil.Error: the process has ended, or belongs to another user.
+    """
+    environment = process.environ()
+    fork = RANK_PROCESS.fullmatch(process.name())
+    if fork is not None:
+        rank, processes = fork.groups()
+        environment |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+    return environment
+
+
 def _content(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode("utf-8", errors="replace")
+    file.seek(max(0, file.seek(0, os.SEEK_END) - KEPT_BYTES))
+    return file.read().replace(b"\0", b"").decode("utf-8", errors="replace")

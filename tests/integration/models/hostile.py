@@ -48,10 +48,15 @@ def act(kind: str) -> None:
     if kind == "closes":
         for descriptor in (0, 1, 2):
             os.close(descriptor)
-    if kind == "prints":
-        for _ in range(20):
+    if kind in ("prints", "prints a gigabyte"):
+        for _ in range(20 if kind == "prints" else 1000):
             sys.stdout.write("x" * 999_999 + "\n")
         sys.stdout.flush()
+    if kind == "forks" and os.fork() == 0:
+        time.sleep(300)
+        os._exit(0)
+    if kind == "starts a session":
+        subprocess.Popen(["sleep", "300"], start_new_session=True)  # noqa: S607
     if kind == "daemon":
         start_daemon()
     if kind == "raises":

@@ -72,7 +72,6 @@ unit-quiet: $(VENV)/.installed-dev
 
 # The long measurements behind the figures in docs/tested-on.md; hours, on a quiet machine.
 campaign: $(VENV)/.installed-dev
-	sh scripts/system-packages.sh campaign
 	$(BIN)/python benchmarks/fidelity.py --processes 10
 	$(BIN)/python benchmarks/fidelity.py --model resnet18 --image-size 64 --batch-size 8
 	$(BIN)/python benchmarks/fidelity.py --launches --pairs 20

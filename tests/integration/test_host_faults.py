@@ -196,11 +196,11 @@ CAMPAIGN = [
         prepare=two_ranks,
     ),
     swept(
-        "address space of 5 GiB",
+        "address space of 3.5 GiB",
         "RLIMIT_AS",
         (1,),
         "oom: .*rank 0: ",
-        limits={resource.RLIMIT_AS: 5 * 2**30},
+        limits={resource.RLIMIT_AS: 7 * 2**29},
         prepare=growing,
     ),
     swept(

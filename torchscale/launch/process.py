@@ -61,7 +61,15 @@ class ManagedProcess:
     """A subprocess that can be terminated with all its descendants. Start it from the main thread: it ends with that
     thread."""
 
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stdout: IO[bytes],
+        stderr: IO[bytes],
+        stdin: IO[bytes] | None = None,
+    ) -> None:
         """Start ``argv``.
 
         Raises:
@@ -74,7 +82,7 @@ class ManagedProcess:
             self._popen = subprocess.Popen(
                 list(argv),
                 env=marked,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,  # Ctrl-C reaches us alone, and we decide
@@ -151,19 +159,21 @@ def adopt_orphans() -> None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def run_bounded(argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None) -> Finished:
+def run_bounded(
+    argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None, given: bytes = b""
+) -> Finished:
     """Run ``argv`` to its end or to ``timeout_seconds``, then terminate its whole process tree. A non-zero exit is
-    not an error.
+    not an error. ``given``: what it can read from its standard input.
 
     Output goes through files: a pipe that a grandchild keeps open would outlast the limit. Of what is printed, the last
     :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much more takes space while it runs.
 
     Raises:
-        MachineError: the program cannot be started.
+        MachineError: the program cannot be started, or there is no place for temporary files.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with _unnamed_file(given) as source, _unnamed_file() as out, _unnamed_file() as err:
         started = time.monotonic()
-        process = ManagedProcess(argv, env=os.environ if env is None else env, stdout=out, stderr=err)
+        process = ManagedProcess(argv, env=os.environ if env is None else env, stdin=source, stdout=out, stderr=err)
         freed = {out.fileno(): 0, err.fileno(): 0}
 
         def is_over() -> bool:
@@ -177,6 +187,27 @@ def run_bounded(argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str
             process.end()
         seconds = time.monotonic() - started
         return Finished(process.poll(), _content(out), _content(err), timed_out, seconds)
+
+
+def _unnamed_file(content: bytes = b"") -> IO[bytes]:
+    """A temporary file without a name: it is gone with us, also after ``kill -9``.
+
+    Raises:
+        MachineError: it cannot be made.
+    """
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        try:
+            file.write(content)
+            file.seek(0)  # which writes out what is in Python's buffer
+        except BaseException:
+            file.close()
+            raise
+    except OSError as error:
+        raise MachineError(
+            f"cannot write temporary files: {error.strerror or error}", hint="set TMPDIR to a directory with free space"
+        ) from error
+    return file
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:

@@ -93,7 +93,8 @@ def run_in_copy(run: Callable[[], int]) -> None:
     code = os.waitstatus_to_exitcode(ending)
     if code < 0:
         faulthandler.disable()  # the copy has printed its stacks
-        signal.signal(-code, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # KILL, as the kernel sends it when memory runs out, has no handler to reset
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(parent, -code)
         code = 128 - code  # a signal that ends no process
     if code:

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs missing Debian packages that pip cannot install, if apt-get can be used:
 #   report   the text layout library that the PDF report needs
-#   tests    the same, Chromium for tests of the HTML report, a compiler for tests that compile models, and iproute2
-#            for tests over several nodes
+#   tests    the same, Chromium for tests of the HTML report, a compiler for tests that compile models or
+#            stand in for the NVIDIA driver, and iproute2 for tests over several nodes
 #   campaign the same, and Slurm with munge for tests of jobs
 set -eu
 

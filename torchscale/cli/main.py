@@ -31,6 +31,7 @@ from torchscale.cli import (
     report,
     runs,
     submit,
+    tune,
     validate,
 )
 from torchscale.cli.command import finish_commands
@@ -87,6 +88,7 @@ app.add_typer(report.app, name="report")
 app.command("runs")(runs.runs)
 app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
+app.command("tune", context_settings=CONTEXT_SETTINGS)(tune.tune)
 app.add_typer(baseline.app, name="baseline")
 app.command("autopsy")(autopsy.autopsy)
 app.command("init")(init.init)

@@ -32,7 +32,7 @@ def check_models(
         module_command("torchscale.worker.check_models"),
         timeout_seconds=timeout_seconds,
         env={**os.environ, **env, **_AS_A_RANK},
-        given=TypeAdapter(list[TrainingCell]).dump_json(list(models.values())),
+        stdin=TypeAdapter(list[TrainingCell]).dump_json(list(models.values())).decode(),
     )
     # Whatever a user's module prints when it is imported stands between our lines.
     lines = [line for line in finished.stdout.splitlines() if line.startswith('{"problem":')]

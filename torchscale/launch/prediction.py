@@ -29,7 +29,7 @@ def predict_cells(
         module_command("torchscale.worker.predict"),
         timeout_seconds=timeout_seconds,
         env={**os.environ, **env},
-        given=TypeAdapter(list[TrainingCell]).dump_json([members[0] for members in alike.values()]),
+        stdin=TypeAdapter(list[TrainingCell]).dump_json([members[0] for members in alike.values()]).decode(),
     )
     predictions: dict[str, PredictedMemory] = {}
     for line, members in zip(finished.stdout.splitlines(), alike.values(), strict=False):

@@ -23,7 +23,7 @@ from typing import IO
 import psutil
 
 from torchscale.errors import MachineError
-from torchscale.schema.launch.task import COPY_NAME
+from torchscale.schema.launch.task import COPY_NAME, RANK_PROCESS
 from torchscale.util.logs import KEPT_BYTES, free_middle
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
@@ -70,7 +70,7 @@ class ManagedProcess:
         stderr: IO[bytes],
         stdin: IO[bytes] | None = None,
     ) -> None:
-        """Start ``argv``.
+        """Start ``argv``; without ``stdin`` it reads nothing.
 
         Raises:
             MachineError: the program cannot be started.
@@ -160,18 +160,18 @@ def adopt_orphans() -> None:
 
 
 def run_bounded(
-    argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None, given: bytes = b""
+    argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None, stdin: str | None = None
 ) -> Finished:
     """Run ``argv`` to its end or to ``timeout_seconds``, then terminate its whole process tree. A non-zero exit is
-    not an error. ``given``: what it can read from its standard input.
+    not an error. ``stdin``: what it can read from its standard input.
 
-    Output goes through files: a pipe that a grandchild keeps open would outlast the limit. Of what is printed, the last
-    :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much more takes space while it runs.
+    Input and output go through files: a pipe that a grandchild keeps open would outlast the limit. Of what is printed,
+    the last :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much more takes space while it runs.
 
     Raises:
         MachineError: the program cannot be started, or there is no place for temporary files.
     """
-    with _unnamed_file(given) as source, _unnamed_file() as out, _unnamed_file() as err:
+    with _unnamed_file(stdin or "") as source, _unnamed_file() as out, _unnamed_file() as err:
         started = time.monotonic()
         process = ManagedProcess(argv, env=os.environ if env is None else env, stdin=source, stdout=out, stderr=err)
         freed = {out.fileno(): 0, err.fileno(): 0}
@@ -189,7 +189,7 @@ def run_bounded(
         return Finished(process.poll(), _content(out), _content(err), timed_out, seconds)
 
 
-def _unnamed_file(content: bytes = b"") -> IO[bytes]:
+def _unnamed_file(content: str = "") -> IO[bytes]:
     """A temporary file without a name: it is gone with us, also after ``kill -9``.
 
     Raises:
@@ -198,7 +198,7 @@ def _unnamed_file(content: bytes = b"") -> IO[bytes]:
     try:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
         try:
-            file.write(content)
+            file.write(content.encode())
             file.seek(0)  # which writes out what is in Python's buffer
         except BaseException:
             file.close()
@@ -317,6 +317,21 @@ def copy_of(process: psutil.Process) -> psutil.Process:
         return next((child for child in process.children() if child.name() == COPY_NAME), process)
     except psutil.Error:
         return process
+
+
+def rank_environment(process: psutil.Process) -> dict[str, str]:
+    """The environment of a process with what torchrun set for its rank, if it is one. A rank that is a fork has the
+    environment of its agent; its name tells the rest.
+
+    Raises:
+        psutil.Error: the process has ended, or belongs to another user.
+    """
+    environment = process.environ()
+    fork = RANK_PROCESS.fullmatch(process.name())
+    if fork is not None:
+        rank, processes = fork.groups()
+        environment |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+    return environment
 
 
 def _content(file: IO[bytes]) -> str:

@@ -194,7 +194,7 @@ def test_a_gpu_is_named_with_the_number_that_training_takes() -> None:
     driver = node().driver
     assert driver is not None
     facts = facts.model_copy(update={"driver": driver.model_copy(update={"gpus": gpus})})
-    assert check(facts, "gpu_temperature").seen == "GPU 0 (launch.devices: 1): 91 °C"
+    assert check(facts, "gpu_temperature").seen == "GPU 0 (launch.devices: 1, GPU-aaaa): 91 °C"
     named = validate_facts(facts, Requirements()).facts.driver
     assert named is not None
     assert [one.cuda_index for one in named.gpus] == [1, 0, None]

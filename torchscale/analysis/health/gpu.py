@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from torchscale.analysis.health.rule import Rule, failed, not_applicable, passed, unknown, warned
+from torchscale.analysis.health.visibility import BUS_ORDER, visible
 from torchscale.schema.node.check import Check
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
 from torchscale.util.units import format_bytes
@@ -35,6 +36,34 @@ def gpus_present(facts: NodeFacts) -> Check:
     if len(kinds) > 1:
         return warned(rule, seen, "one kind", "the slowest GPU limits all ranks; select equal GPUs with launch.devices")
     return passed(rule, seen)
+
+
+def gpu_visibility(facts: NodeFacts) -> Check:
+    """Every entry of CUDA_VISIBLE_DEVICES names a GPU: CUDA silently ignores one that does not, and all behind it."""
+    rule = ("gpu_visibility", "GPUs", "CUDA_VISIBLE_DEVICES")
+    driver = facts.driver
+    if driver is None or not driver.gpus:
+        return not_applicable(rule, "no GPU")
+    if driver.visible_devices is None:
+        return passed(rule, "not set: all GPUs are visible")
+    if driver.visible_devices in ("", "-1", "NoDevFiles"):
+        return warned(rule, f"{driver.visible_devices!r} hides all GPUs", "GPUs to use", "unset CUDA_VISIBLE_DEVICES")
+    choice = visible(driver.visible_devices, driver)
+    count, total = len(choice.entries), len(driver.gpus)
+    if choice.ignored:
+        seen = f"{choice.reason}; CUDA ignores {', '.join(choice.ignored)} and uses {count or 'none'} of {total}"
+        return warned(rule, seen, "GPUs of this node, each once", "list UUIDs as `nvidia-smi -L` shows them")
+    numbers = [None if gpu is None else gpu.index for gpu in choice.gpus]
+    if None in numbers:
+        seen = (
+            f"{driver.visible_devices}: CUDA counts GPUs of different kinds from the fastest, nvidia-smi by PCI address"
+        )
+        advice = f"set CUDA_DEVICE_ORDER={BUS_ORDER}, or list UUIDs"
+        return warned(rule, seen, "an order that nvidia-smi shows too", advice)
+    if any(entry.startswith("MIG-") for entry in choice.entries) and count > 1:
+        seen = f"{count} MIG slices: a process can use one"
+        return warned(rule, seen, "one slice for each process", "a rank that sees several slices uses the first")
+    return passed(rule, f"GPU {', '.join(map(str, numbers))} of {total}")
 
 
 def gpu_ecc(facts: NodeFacts) -> Check:
@@ -166,6 +195,7 @@ def rdma_devices(facts: NodeFacts) -> Check:
 
 GPU_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
     gpus_present,
+    gpu_visibility,
     gpu_ecc,
     gpu_throttling,
     gpu_temperature,
@@ -195,9 +225,12 @@ def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
 
 
 def _name(gpu: GpuFacts) -> str:
-    """``GPU 3``, as nvidia-smi counts; with the number for ``launch.devices`` where that is another."""
+    """``GPU 3 (0000:9b:00.0, GPU-1b3f…)``, as nvidia-smi, the kernel's log and schedulers name it; with the number for
+    ``launch.devices`` where that is another."""
     other = gpu.cuda_index is not None and gpu.cuda_index != gpu.index
-    return f"GPU {gpu.index} (launch.devices: {gpu.cuda_index})" if other else f"GPU {gpu.index}"
+    names = [f"launch.devices: {gpu.cuda_index}"] if other else []
+    names += [name for name in (gpu.pci_address, gpu.uuid) if name is not None]
+    return f"GPU {gpu.index} ({', '.join(names)})" if names else f"GPU {gpu.index}"
 
 
 def _nothing(rule: Rule, facts: NodeFacts) -> Check:

@@ -34,6 +34,10 @@ class GpuFacts(Frozen):
     Attributes:
         index: NVML's, as ``nvidia-smi`` shows it.
         cuda_index: torch's, for ``launch.devices``; ``None`` where torch may not use the GPU or its UUID is not known.
+        pci_address: ``0000:9b:00.0``, as the kernel's log and ``lspci -D`` write it.
+        slices: UUIDs of its MIG slices.
+        persistence: Whether the driver stays loaded while nobody uses the GPU.
+        compute_mode: ``default``, ``exclusive process`` or ``prohibited``.
         ecc_uncorrected: Since the driver was loaded.
         ecc_uncorrected_ever: Over the life of the GPU.
         rows_remapped: Rows of memory replaced after uncorrected errors.
@@ -45,6 +49,10 @@ class GpuFacts(Frozen):
     cuda_index: int | None = None
     name: str
     uuid: str | None = None
+    pci_address: str | None = None
+    slices: tuple[str, ...] | None = None
+    persistence: bool | None = None
+    compute_mode: str | None = None
     memory_bytes: int | None = None
     memory_used_bytes: int | None = None
     ecc_enabled: bool | None = None
@@ -77,7 +85,8 @@ class DriverFacts(Frozen):
     """The NVIDIA driver and its GPUs.
 
     ``error`` where the driver cannot be asked, ``missing`` if that is because there is none; ``unreadable`` are GPUs
-    that the driver counts and cannot reach.
+    that the driver counts and cannot reach. ``visible_devices`` and ``device_order`` are CUDA_VISIBLE_DEVICES and
+    CUDA_DEVICE_ORDER; ``None`` where they are not set.
     """
 
     version: str | None = None
@@ -87,6 +96,8 @@ class DriverFacts(Frozen):
     unreadable: tuple[str, ...] = ()
     gpus: tuple[GpuFacts, ...] = ()
     pairs: tuple[GpuPairFacts, ...] = ()
+    visible_devices: str | None = None
+    device_order: str | None = None
 
 
 class RdmaPort(Frozen):

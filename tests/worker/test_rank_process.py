@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import os, signal, sys
-from torchscale.worker.__main__ import run_in_copy
+from torchscale.worker.rank_process import run_in_copy
 run_in_copy(lambda: {act})
 print("goes on", flush=True)
 """

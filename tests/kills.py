@@ -24,7 +24,8 @@ from typing import Any
 from tests.integration.conftest import Program
 
 ENDED_SECONDS = 20.0
-SHORTEST_SECONDS = 0.1
+SHORTEST_SECONDS, MOST_SECONDS = 0.1, 60.0
+LONGER, SHORTER = 1.15, 0.9
 NET = {"name": "faulty:build", "fault": "none"}
 SWEEPS: dict[str, dict[str, Any]] = {
     "training": {"models": NET, "batch_sizes": [4, 8], "gpu_counts": [2]},
@@ -48,8 +49,8 @@ class Kills:
         program: Where it runs.
         isolation: ``cell`` or ``group``.
         content: Of the config.
-        longest_seconds: Of a session before it is killed, at first; the time that a whole sweep takes once one was
-            seen.
+        longest_seconds: Of a session before it is killed. It grows while no launch gets done, as on a busy machine, so
+            that kills do not stay in the same launch.
         killed: How often torchscale was killed while it ran.
         ended: Sweeps that ended by themselves.
         phases: phase of the sweep → kills in it.
@@ -77,24 +78,23 @@ class Kills:
         Raises:
             AssertionError: something was lost or left.
         """
-        config = self._config()
-        began = time.monotonic()
-        process = self.program.start("benchmark", config)
-        try:
-            output, _ = process.communicate(timeout=chance.uniform(SHORTEST_SECONDS, self.longest_seconds))
-        except subprocess.TimeoutExpired:
-            phase = self._phase()
-            process.kill()
-            output, _ = process.communicate()
+        before, output, phase = len(self._complete), "", ""
+        with self.program.start("benchmark", self._config()) as process:
+            try:
+                output, _ = process.communicate(timeout=chance.uniform(SHORTEST_SECONDS, self.longest_seconds))
+            except subprocess.TimeoutExpired:
+                phase = self._phase()
+            finally:  # also where somebody ends these kills
+                process.kill()
+        self.check()
+        if phase:
             self.killed += 1
             self.phases[phase] = self.phases.get(phase, 0) + 1
-            self.check()
-            return
-        self.check()
-        assert process.returncode == 0, output
-        if not self.killed:
-            self.longest_seconds = max(3.0, time.monotonic() - began)
-        self._check_whole()
+            change = LONGER if len(self._complete) == before else SHORTER
+            self.longest_seconds = min(MOST_SECONDS, self.longest_seconds * change)
+        else:
+            assert process.returncode == 0, output
+            self._check_whole()
 
     def finish(self) -> None:
         """Resume the sweep to its end, and check it.

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from .conftest import RUN_SECONDS, Program
 
 INJECTED = Path(__file__).parent / "injected"
 """On ``PYTHONPATH``, it causes faults in every Python process (its sitecustomize.py)."""
+SOON_SECONDS = 7.0
 TORCH_CACHE = "torchinductor_"
 """torch makes an empty directory of this name in TMPDIR, and leaves it there for the next program."""
 Done = subprocess.CompletedProcess[str]
@@ -41,7 +43,8 @@ class Fault:
         codes: Of which the exit code must be one.
         said: A pattern that must be in the output (line breaks read as blanks); empty for none.
         prepare: Before the command.
-        variables: Added to the environment; ``None`` removes one. ``{directory}`` is the test's.
+        variables: Added to the environment; ``None`` removes one. ``{directory}`` is the test's,
+            ``{soon}`` a time while ranks start or measure.
         limits: Of the process, as :func:`resource.setrlimit` takes them.
         namespace: Options of ``unshare`` beside a user namespace; empty for none.
         script: Commands of sh in that namespace, before torchscale starts there; ``$D`` is the test's directory.
@@ -117,7 +120,10 @@ class Fault:
         """Of the command."""
         changed = {**program.env(), "TMPDIR": str(program.directory / "tmp"), **self.variables}
         given = {name: value for name, value in changed.items() if value is not None}
-        return {name: value.replace("{directory}", str(program.directory)) for name, value in given.items()}
+        places = {"{directory}": str(program.directory), "{soon}": str(time.time() + SOON_SECONDS)}
+        for place, text in places.items():
+            given = {name: value.replace(place, text) for name, value in given.items()}
+        return given
 
     def _limit(self) -> None:
         for what, value in self.limits.items():

@@ -27,7 +27,7 @@ FAULTS = {
     "exit": LEFT,
     "nan": ("invalid", "was not a finite number"),
     "no_reduction": ("invalid", "gradients were not reduced"),
-    "uneven": ("crashed", "rank 1 received 2.06 KiB where its call expects"),
+    "uneven": ("crashed", "rank 1 received "),  # of which collective, where rank 0 lived to tell; else its size
     "hang": HANGS,
     "deaf": HANGS,
 }

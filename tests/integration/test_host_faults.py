@@ -3,8 +3,12 @@ wrong; nothing is left behind."""
 
 from __future__ import annotations
 
+import os
 import resource
+import socket
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +21,7 @@ from .faults import Done, Fault, can_unshare, exit_code, injected
 
 pytestmark = pytest.mark.integration
 
+CGROUP = Path("/sys/fs/cgroup/memory")
 MARKDOWN = ("report", "results/run", "--format", "md", "--output", "out.md")
 TERMINAL = ("report", "results/run", "--format", "terminal")
 SWEEP = ("benchmark", "config.json")
@@ -47,6 +52,23 @@ def two_ranks(program: Program) -> None:
 def raising(program: Program) -> None:
     """A rank that fails, and so writes why."""
     config(program, models={"name": "faulty:build", "fault": "raise"}, benchmark={**FAST, "max_seconds": 60.0})
+
+
+def growing(program: Program) -> None:
+    """A model that takes more and more memory."""
+    config(program, models={"name": "hostile:build", "kind": "grows"})
+
+
+def sound_times(program: Program, done: Done) -> str:
+    """Of a record: durations are what they were, whatever the wall clock says."""
+    (record,) = program.records().values()
+    assert record["state"] == "ok"
+    (rank,) = record["payload"]["ranks"]
+    measured = sum(batch["seconds"] for batch in rank["batches"])
+    assert 0 < measured < record["seconds"] < 120
+    telemetry = record["telemetry"]
+    readings = "no telemetry" if telemetry is None else f"{telemetry['readings']} readings"
+    return f"exit {done.returncode}, ok, {record['seconds']:.0f} s, {readings}"
 
 
 def all_ok(program: Program, done: Done) -> str:
@@ -173,6 +195,20 @@ CAMPAIGN = [
         limits={resource.RLIMIT_NOFILE: 16},
         prepare=two_ranks,
     ),
+    swept(
+        "address space of 3.5 GiB",
+        "RLIMIT_AS",
+        (1,),
+        "oom: .*rank 0: ",
+        limits={resource.RLIMIT_AS: 7 * 2**29},
+        prepare=growing,
+    ),
+    swept(
+        "the wall clock goes back by two hours",
+        "time.time replaced in every process",
+        variables={"PYTHONPATH": injected(), "TORCHSCALE_TEST_CLOCK": "{soon}"},
+        look=sound_times,
+    ),
     swept("locale C", "variables", variables=NO_LOCALE),
     swept("locale POSIX", "variables", variables={**NO_LOCALE, "LC_ALL": "POSIX", "LANG": "POSIX"}),
     swept("locale ISO-8859-1", "variables", variables={"LC_ALL": "en_US.ISO-8859-1", "PYTHONIOENCODING": "latin-1"}),
@@ -221,3 +257,74 @@ def test_a_host_that_lacks_something(
         tell_fault(record_property, fault.name, fault.how, fault.expected, "not possible here: no namespaces")
         pytest.skip(f"no unshare {fault.namespace} here")
     tell_fault(record_property, fault.name, fault.how, fault.expected, fault.cause(program))
+
+
+@pytest.mark.campaign
+def test_the_kernel_runs_out_of_memory(program: Program, record_property: Callable[[str, object], None]) -> None:
+    """A memory cgroup of 900 MiB around the whole command."""
+    row = ("the kernel's out-of-memory killer", "a memory cgroup of 900 MiB", "exit 1, oom: killed by the kernel")
+    group = CGROUP / f"torchscale-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        tell_fault(record_property, *row, f"not possible here: {error}")
+        pytest.skip(f"no memory cgroup can be made: {error}")
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(900 * 2**20))
+        growing(program)
+        joins = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+        done = subprocess.run(
+            ["/bin/sh", "-c", joins, "sh", *program.argv(*SWEEP)],
+            cwd=program.directory,
+            env=program.env(),
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        seen = reasons(program, done)
+        tell_fault(record_property, *row, seen)
+        assert done.returncode == 1, done.stderr
+        assert "oom: rank 0 was killed by the kernel: the host ran out of memory" in seen
+        assert program.leftovers() == []
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.campaign
+def test_a_port_that_is_taken(program: Program, record_property: Callable[[str, object], None]) -> None:
+    results(program)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = program.run("report", "serve", "results/run", "--port", str(port))
+    tell_fault(
+        record_property, "report serve: the port is taken", "a server on it", "exit 3", f"exit {done.returncode}"
+    )
+    assert done.returncode == 3
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+
+
+@pytest.mark.campaign
+def test_two_sweeps_on_the_same_devices(program: Program, record_property: Callable[[str, object], None]) -> None:
+    """Each measures what it gets; that another one computes there is flagged."""
+    names = []
+    for number in range(2):
+        measures = {**FAST, "min_seconds": 3.0, "max_seconds": 4.0, "max_steps": 100_000}
+        names.append(
+            program.config(
+                f"{number}.json",
+                experiment_name=f"run-{number}",
+                models="tiny-resnet",
+                gpu_counts=[2],
+                benchmark=measures,
+            )
+        )
+    sweeps = [program.start("benchmark", name) for name in names]
+    outputs = [sweep.communicate(timeout=180)[0] for sweep in sweeps]
+    codes = [sweep.returncode for sweep in sweeps]
+    flagged = sum("contended" in output for output in outputs)
+    seen = f"exit {codes}, {flagged} flagged as contended"
+    tell_fault(record_property, "two sweeps on the same devices", "both at once", "exit 0, flagged as contended", seen)
+    assert codes == [0, 0], outputs
+    assert flagged >= 1
+    assert program.leftovers() == []

@@ -14,6 +14,7 @@ import pytest
 
 from tests.campaign import WHOLE, cases, tell_fault
 from tests.kills import SWEEPS, Kills
+from tests.store.test_run_folder import measured
 
 from .conftest import RUN_SECONDS, Program
 
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.integration
 
 NET = {"name": "faulty:build", "fault": "none"}
 ENDED_SECONDS = 20.0
+BEFORE_ANY_CODE_OF_OURS = "init_import_site"
+"""Python says it of a Ctrl-C while it starts."""
 KILLS = 40 if WHOLE else 3
 
 
@@ -55,7 +58,7 @@ def test_killed_at_random_moments_and_resumed(
 
 
 @pytest.mark.parametrize(("presses", "isolation"), cases([(2, "cell"), (1, "group")], [(1, "cell"), (2, "group")]))
-def test_ctrl_c(program: Program, presses: int, isolation: str) -> None:
+def test_ctrl_c(program: Program, presses: int, isolation: str, record_property: Callable[[str, object], None]) -> None:
     config = program.config(
         models={**NET, "fault": "hang", "step": 6},
         gpu_counts=[2],
@@ -76,6 +79,52 @@ def test_ctrl_c(program: Program, presses: int, isolation: str) -> None:
     (record,) = program.records().values()
     assert record["state"] == "interrupted"
     assert program.leftovers() == []
+    tell_fault(
+        record_property,
+        f"Ctrl-C {'twice' if presses == 2 else 'once'} ({isolation})",
+        "SIGINT while ranks hang",
+        "exit 130, interrupted",
+        f"exit {process.returncode}, {record['state']} after {time.monotonic() - pressed:.1f} s",
+    )
+
+
+@pytest.mark.campaign
+def test_a_closed_terminal(program: Program, record_property: Callable[[str, object], None]) -> None:
+    config = program.config(models={**NET, "fault": "hang", "step": 6}, gpu_counts=[2])
+    process = program.start("benchmark", config)
+    wait_for_file(program.directory, "results/run/cells/*/launch-0/progress.jsonl", process)
+    process.send_signal(signal.SIGHUP)
+    output, _ = process.communicate(timeout=ENDED_SECONDS)
+    assert process.returncode == 130, output
+    (record,) = program.records().values()
+    assert record["state"] == "interrupted"
+    assert program.leftovers() == []
+    seen = f"exit {process.returncode}, {record['state']}"
+    tell_fault(record_property, "the terminal is closed", "SIGHUP while ranks hang", "exit 130, interrupted", seen)
+
+
+@pytest.mark.campaign
+def test_ctrl_c_during_a_report(program: Program, record_property: Callable[[str, object], None]) -> None:
+    """At any moment: the report is there in whole or not at all."""
+    measured(program.directory / "results" / "run")
+    codes: dict[int, int] = {}
+    for tenths in range(20):
+        process = program.start("report", "results/run", "--output", "out.html")
+        time.sleep(0.05 * tenths)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=ENDED_SECONDS)
+        if BEFORE_ANY_CODE_OF_OURS not in output:
+            assert process.returncode in (0, 130, -signal.SIGINT), output
+            assert "Traceback" not in output
+        codes[process.returncode] = codes.get(process.returncode, 0) + 1
+        written = program.directory / "out.html"
+        if written.exists():
+            assert written.read_text().rstrip().endswith("</html>")
+            written.unlink()
+        assert sorted(path.name for path in program.directory.iterdir()) == ["results"]
+    seen = ", ".join(f"exit {code}: {count}" for code, count in sorted(codes.items()))
+    tell_fault(record_property, "Ctrl-C during a report", "SIGINT after 0 to 0.95 s", "exit 130, no half report", seen)
+    assert codes.get(130, 0) > 0
 
 
 def test_a_longer_axis_resumes_another_setting_is_refused_and_a_truncated_record_is_redone(
@@ -113,13 +162,15 @@ def test_a_longer_axis_resumes_another_setting_is_refused_and_a_truncated_record
     assert kept.read_text() == whole[: len(whole) // 2]
 
 
-def test_two_sweeps_in_one_folder(program: Program) -> None:
+def test_two_sweeps_in_one_folder(program: Program, record_property: Callable[[str, object], None]) -> None:
     config = program.config(models={**NET, "fault": "hang", "step": 6}, gpu_counts=[1])
     first = program.start("benchmark", config)
     wait_for_file(program.directory, "results/run/cells/*/launch-0/progress.jsonl", first)
     second = program.run("benchmark", config)
     assert second.returncode == 2
     assert "another torchscale" in second.stderr
+    seen = f"exit {second.returncode}, another torchscale is writing"
+    tell_fault(record_property, "two sweeps in one directory", "both at once", "the second: exit 2", seen)
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=ENDED_SECONDS)
     assert first.returncode == 130

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -242,3 +243,17 @@ def test_of_a_long_output_the_end_is_returned() -> None:
     assert done.returncode == 0
     assert done.stdout.endswith("x\nthe end\n")
     assert len(done.stdout) <= KEPT_BYTES
+
+
+def test_what_is_given_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a file without a name: nothing stays behind when we are killed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = f"import os, sys; print(len(sys.stdin.read()), os.listdir({str(tmp_path)!r}))"
+    done = run_bounded(python(code), timeout_seconds=30, stdin="x" * 100_000)
+    assert done.stdout == "100000 []\n"
+
+
+def test_no_place_for_temporary_files_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/null/none")
+    with pytest.raises(MachineError, match="cannot write temporary files: Not a directory"):
+        run_bounded(python("pass"), timeout_seconds=5, stdin="x")

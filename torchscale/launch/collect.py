@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from torchscale.analysis.hang.explain import size_error
 from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.launch.autopsy import failure_autopsy, hang_autopsy
 from torchscale.launch.kinds import launch_kind
@@ -38,6 +39,8 @@ _TORCHRUN_FAILURE = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode
 _TORCHRUN_SIGNAL = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 _ERROR_LINE = re.compile(r"^((?:\w+\.)*\w+Error: \S.*)$", re.MULTILINE)
 """The last line of a traceback. What torchrun says of ranks that failed has no text on that line."""
+_ABORT_LOG_BYTES = 64 * 1024
+"""What gloo says, and behind it Python's stacks of all threads and the names of all extension modules."""
 _LITTLE_BYTES = 2**20
 """Less space than this for the results explains what a launch could not write."""
 _SECONDARY_SIGNALS = {signal.SIGTERM, signal.SIGABRT}
@@ -136,6 +139,8 @@ def collect_launch(
     autopsy = _autopsy(directory, cell.world_size, ending, state)
     if autopsy is not None:
         reason += f"; {autopsy.summary}"
+    elif state is State.CRASHED:
+        reason += _size_mismatch(directory, cell.world_size)
     if state is not State.OK:
         reason += _little_space(directory)
     if ending.survivors:
@@ -160,6 +165,17 @@ def collect_launch(
         autopsy=autopsy,
         payload=payload,
     )
+
+
+def _size_mismatch(directory: Path, world_size: int) -> str:
+    """What gloo said to a rank that it ended for a collective of another size, where no rank lived to tell which
+    collective it was."""
+    for rank in range(world_size):
+        sizes = size_error(tail(directory / f"rank-{rank}.stderr.log", _ABORT_LOG_BYTES))
+        if sizes is not None:
+            received, expected = map(format_bytes, sizes)
+            return f"; rank {rank} received {received} in a collective of {expected}: another rank called another one"
+    return ""
 
 
 def _last_error(log: str) -> str:

@@ -163,21 +163,17 @@ def run_bounded(
     argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None, stdin: str | None = None
 ) -> Finished:
     """Run ``argv`` to its end or to ``timeout_seconds``, then terminate its whole process tree. A non-zero exit is
-    not an error.
+    not an error. ``stdin``: what it can read from its standard input.
 
     Input and output go through files: a pipe that a grandchild keeps open would outlast the limit. Of what is printed,
     the last :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much more takes space while it runs.
 
     Raises:
-        MachineError: the program cannot be started.
+        MachineError: the program cannot be started, or there is no place for temporary files.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as text:
-        text.write((stdin or "").encode())
-        text.seek(0)
+    with _unnamed_file(stdin or "") as source, _unnamed_file() as out, _unnamed_file() as err:
         started = time.monotonic()
-        process = ManagedProcess(
-            argv, env=os.environ if env is None else env, stdout=out, stderr=err, stdin=None if stdin is None else text
-        )
+        process = ManagedProcess(argv, env=os.environ if env is None else env, stdin=source, stdout=out, stderr=err)
         freed = {out.fileno(): 0, err.fileno(): 0}
 
         def is_over() -> bool:
@@ -191,6 +187,27 @@ def run_bounded(
             process.end()
         seconds = time.monotonic() - started
         return Finished(process.poll(), _content(out), _content(err), timed_out, seconds)
+
+
+def _unnamed_file(content: str = "") -> IO[bytes]:
+    """A temporary file without a name: it is gone with us, also after ``kill -9``.
+
+    Raises:
+        MachineError: it cannot be made.
+    """
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        try:
+            file.write(content.encode())
+            file.seek(0)  # which writes out what is in Python's buffer
+        except BaseException:
+            file.close()
+            raise
+    except OSError as error:
+        raise MachineError(
+            f"cannot write temporary files: {error.strerror or error}", hint="set TMPDIR to a directory with free space"
+        ) from error
+    return file
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:

@@ -100,6 +100,8 @@ def test_faults_name_the_gpu_by_index_uuid_and_address(tmp_path: Path) -> None:
     assert found["gpu_temperature"]["seen"] == f"{named(3)}: 91 °C"
     assert found["gpu_pcie"]["seen"] == f"{named(6)}: x8 of x16"
     assert found["gpu_idle"]["seen"] == f"{named(7)}: 4194305 (of another container or user)"
+    assert f"sudo nvidia-smi -i {uuid(1)} --gpu-reset" in found["gpu_ecc"]["fixes"]
+    assert found["gpu_throttling"]["fixes"] == [f"nvidia-smi -i {uuid(3)} -q -d PERFORMANCE,TEMPERATURE,POWER"]
     # Here it ends: torch of this machine has no CUDA, whatever the driver lists.
     assert "built without CUDA, but the node has 6 GPUs" in found["cuda_runtime"]["seen"]
 
@@ -116,6 +118,16 @@ def test_a_driver_that_does_not_initialize(code: int, error: str, tmp_path: Path
 def test_a_gpu_of_another_container_is_not_broken(tmp_path: Path) -> None:
     facts = probe(scene(tmp_path / "scene", [h100(0), h100(1, denied="yes"), h100(2)]), tmp_path)
     assert ([gpu["index"] for gpu in facts["gpus"]], facts["unreadable"]) == ([0, 2], [])
+
+
+def test_the_commands_that_help_are_printed(tmp_path: Path) -> None:
+    machine = scene(tmp_path / "scene", [h100(0), h100(1, lost="query", mode=2), h100(2, mode=2, persistence=0)])
+    done = run(machine, "-m", "torchscale", "validate", "--fix-hints", cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1
+    assert f"GPUs: GPU 1 ({PCI[1]}, {uuid(1)}): GPU is lost" in lines
+    assert f"  sudo nvidia-smi -i {uuid(2)} -c DEFAULT" in lines
+    assert "  pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu128" in lines
 
 
 def test_a_slice_of_a_gpu(tmp_path: Path) -> None:

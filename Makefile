@@ -90,6 +90,8 @@ campaign: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/signals.py --processes 10
 	$(BIN)/python benchmarks/diagnosis.py
 	$(BIN)/python benchmarks/hang_autopsy.py
+	$(BIN)/python benchmarks/tuning.py
+	$(BIN)/python benchmarks/prediction_nodes.py
 	$(BIN)/python benchmarks/trace_analysis.py
 	PYTHONPATH=. $(BIN)/python benchmarks/comparison.py
 	PYTHONPATH=. $(BIN)/python benchmarks/large_report.py

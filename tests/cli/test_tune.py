@@ -29,6 +29,16 @@ def test_bad_input_is_one_line(tmp_path: Path, arguments: tuple[str, ...], messa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_start_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "tuned.yaml").write_text("models: tiny-resnet\nbatch_sizes: 8\ngpu_counts: 1\ndevice: cpu\n")
+    done = torchscale(tmp_path, "tune", "tuned.yaml")
+    assert done.returncode == 2
+    assert "--output tuned.yaml: is the config to start from" in done.stderr
+    elsewhere = torchscale(tmp_path, "tune", "tuned.yaml", "-o", "missing/faster.yaml")
+    assert elsewhere.returncode == 2
+    assert "--output missing/faster.yaml: cannot be written" in elsewhere.stderr
+
+
 def test_the_help_names_every_axis(tmp_path: Path) -> None:
     done = torchscale(tmp_path, "tune", "--help", columns=200)
     for axis in ("precision", "compile", "fused", "channels_last", "bucket", "comm_hook", "checkpointing", "workers"):

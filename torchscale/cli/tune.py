@@ -25,6 +25,7 @@ from torchscale.cli.options import (
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import TuningAxis
+from torchscale.errors import UsageError
 
 
 def tune(
@@ -103,6 +104,8 @@ def tune(
             device=device,
         ),
     )
+    if config is not None and output.exists() and Path(config).exists() and output.samefile(config):
+        raise UsageError(f"--output {output}: is the config to start from", hint="name another file: -o faster.yaml")
     arguments = [*([config] if config is not None else []), *context.args]
     named = load_from_arguments(arguments, known_options=known_options(context), values=values)
     TERMINAL.note(named.source)

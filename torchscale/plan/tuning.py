@@ -10,7 +10,7 @@ from torchscale.config.choices import Checkpointing, CompileMode, DeviceKind, Pr
 from torchscale.config.experiment import Experiment
 from torchscale.config.strategy import CommHook, Ddp
 
-_BUCKETS_MIB = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0)
+_BUCKETS_MIB = (1.0, 5.0, 25.0, 100.0)
 """From what keeps a fast network busy to what puts most models into one bucket; torch's default is 25."""
 _COMPRESSION: tuple[CommHook, ...] = ("fp16", "bf16", "powersgd")
 _BATCH_FACTORS = (2, 4)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torchscale.analysis.training.flags import Flag, launch_flags
 from torchscale.analysis.training.throughput import samples_per_second
 from torchscale.analysis.tuning.racing import Gain
 from torchscale.analysis.tuning.search import Change, Measured, Search, Setting, Trial
@@ -46,6 +50,8 @@ BUDGET_SECONDS = 600.0
 LAUNCH_SECONDS = 2.0
 """Measured in a launch: on a quiet machine launches then differ by about 1 % (docs/tune.md), and more and shorter ones
 would spend their time on starting."""
+_SHOWN_FLAGS = (Flag.CONTENDED, Flag.THROTTLED)
+"""The others are of short launches, which the search takes several of."""
 _COMMUNICATION = (TuningAxis.BUCKET, TuningAxis.COMM_HOOK)
 
 
@@ -174,13 +180,15 @@ def tune(
         on_launch: Called with a line on each new launch.
 
     Raises:
-        UsageError: the experiment describes several settings, or axes are not allowed.
+        UsageError: the experiment describes several settings, axes are not allowed, or ``config`` cannot be written.
         MachineError: this machine cannot run it.
         StoreError: the folder holds another experiment.
         OutputError: a file cannot be written.
     """
     axes, notes = _axes(experiment, options)
-    planned = plan_run(_for_tuning(experiment, options.launch_seconds), observer)
+    if not os.access(config.parent, os.W_OK | os.X_OK) or config.is_dir():
+        raise UsageError(f"--output {config}: cannot be written", hint="name a file in an existing directory")
+    planned = plan_run(for_tuning(experiment, options.launch_seconds), observer)
     start = _only_cell(planned)
     known = _known(planned, start, axes)
     directory = output_dir or RESULTS / f"tune-{experiment.experiment_name}"
@@ -194,19 +202,24 @@ def tune(
         if not any(change.axis == axis.value for change in known):
             search.skipped[axis.value] = _why_nothing(axis, planned.experiment, start)
     with measuring(directory) as stop, observer.status("Measuring settings"):
-        laboratory = _Laboratory(planned, directory, known, observer)
-        laboratory.run(search, stop, on_launch)
+        settings = SettingLauncher(planned, directory, known, observer)
+        settings.run(search, stop, on_launch)
         SummaryFile(RunFolder.open(directory)).write()
         outcome = TuneOutcome(
-            directory, search, laboratory.cells, known, None, notes, _title(start), interrupted=stop.asked
+            directory,
+            search,
+            settings.cells,
+            known,
+            None,
+            (*notes, *settings.notes),
+            _title(start),
+            interrupted=stop.asked,
         )
     if not search.is_verified:
         return outcome
     _write_config(_changed(experiment, search.winner, known), config)
     hidden = ("the config holds values that are hidden here; put them back",) if experiment.hidden else ()
-    return TuneOutcome(
-        directory, search, outcome.cells, known, config, (*notes, *hidden), outcome.title, outcome.interrupted
-    )
+    return replace(outcome, config=config, notes=(*outcome.notes, *hidden))
 
 
 def _axes(experiment: Experiment, options: TuneOptions) -> tuple[tuple[TuningAxis, ...], tuple[str, ...]]:
@@ -232,7 +245,7 @@ def _axes(experiment: Experiment, options: TuneOptions) -> tuple[tuple[TuningAxi
     return allowed, (f"{left_out} change what is computed and were not tried; --allow-numerics tries them",)
 
 
-def _for_tuning(experiment: Experiment, launch_seconds: float) -> Experiment:
+def for_tuning(experiment: Experiment, launch_seconds: float) -> Experiment:
     """The experiment with short launches: their noise is what the search deals with, by measuring several."""
     quick = {
         **PRESETS["quick"],
@@ -337,11 +350,11 @@ def _write_config(winner: Experiment, path: Path) -> None:
         StoreError: what was written does not load to the same experiment.
     """
     atomic_write_text(path, to_yaml(winner))
-    if load_experiment(path) != winner:
+    if load_experiment(path).model_dump() != winner.model_dump():
         raise StoreError(f"{path}: does not load to the config that was measured")
 
 
-class _Laboratory:
+class SettingLauncher:
     """Turns settings into launches in a run folder; launches that are there already are not repeated.
 
     Attributes:
@@ -355,18 +368,17 @@ class _Laboratory:
         self._file = planned.experiment_file().model_copy(update={"plan": ()})
         self._folder = RunFolder.create(directory, self._file)
         self._launches: dict[str, int] = {}
+        self._flags: Counter[Flag] = Counter()
         self.cells: dict[Setting, TrainingCell] = {}
 
     def run(self, search: Search, stop: StopRequest, on_launch: Callable[[str], None]) -> None:
         """Drive the search to its end, or until asked to stop."""
         launches = search.launches()
-        with open_launcher(
-            self._planned.experiment, self._planned.plan, self._folder, stop, lambda _: None
-        ) as launcher:
+        with self.launcher(stop) as launcher:
             try:
                 setting = next(launches)
                 while True:
-                    measured = self._measure(setting, launcher, on_launch)
+                    measured = self.measure(setting, launcher, on_launch)
                     if stop.asked:
                         launches.close()
                         return
@@ -374,12 +386,24 @@ class _Laboratory:
             except StopIteration:
                 return
 
-    def _measure(
-        self,
-        setting: Setting,
-        launcher: Launcher,
-        on_launch: Callable[[str], None],
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What disturbed launches, and how many: they count, since all settings of a round are disturbed alike."""
+        total = sum(self._launches.values())
+        return tuple(
+            f"{self._flags[flag]} of {total} launches were {flag.value}: {flag.explanation}"
+            for flag in _SHOWN_FLAGS
+            if self._flags[flag]
+        )
+
+    def launcher(self, stop: StopRequest) -> AbstractContextManager[Launcher]:
+        """For :meth:`measure`; leaves no process behind."""
+        return open_launcher(self._planned.experiment, self._planned.plan, self._folder, stop, lambda _: None)
+
+    def measure(
+        self, setting: Setting, launcher: Launcher, on_launch: Callable[[str], None] = lambda _: None
     ) -> Measured:
+        """The next launch of a setting: as the folder has it, or a new one."""
         experiment = _changed(self._planned.experiment, setting, self._known)
         entry = make_plan(experiment, self._planned.machine).cells[0]
         (cell,) = of_kind([entry.cell], TrainingCell)
@@ -404,6 +428,8 @@ class _Laboratory:
             seconds = time.monotonic() - started
             on_launch(_launch_line(setting, record, seconds))
         rate = _throughput(record)
+        if rate is not None:
+            self._flags.update(launch_flags(record, cell.measurement) & set(_SHOWN_FLAGS))
         return Measured(None if rate is None else math.log(rate), seconds, record.state.value, record.reason)
 
 

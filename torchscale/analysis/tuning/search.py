@@ -221,7 +221,10 @@ class Search:
                     continue
                 if not self._affords(setting):
                     self._budget_used_up = True
-                    return self._ended(Race(reference, logs), {})
+                    if setting == reference:
+                        return self._ended(Race(reference, logs), {})
+                    still_open.remove(setting)  # a cheaper one may still fit
+                    continue
                 measured = yield setting
                 trial = self._note(setting, measured)
                 if measured.log is not None:

@@ -21,7 +21,7 @@ S = TypeVar("S", bound=Hashable)
 ERROR = 0.05
 """Chance that a race drops the fastest setting of a group, over all its settings and rounds."""
 MARGIN = math.log(1.01)
-"""A setting that surely gains less than 1 % is not measured longer: few launches on a quiet machine differ by less."""
+"""A setting that surely gains less than 1 % is not measured longer: it would take many launches to verify so little."""
 
 
 class Verdict(str, Enum):

@@ -67,6 +67,9 @@ def _answer(result: TuningExport) -> list[str]:
     lines = []
     if result.exposed_communication is not None:
         lines.append(f"Exchanging nothing at all would gain {format_gain(result.exposed_communication)}.")
+    if result.predicted_exposed_seconds:
+        sizes = ", ".join(f"{size} {format_seconds(value)}" for size, value in result.predicted_exposed_seconds.items())
+        lines.append(f"Predicted exposed gradient sync of a step, by bucket size: {sizes}.")
     winner = setting_label(result.winner)
     verified = result.verified
     if result.ending == "start failed":

@@ -42,6 +42,14 @@ class Rerun(str, Enum):
     ALL = "all"
 
 
+class SubmitEngine(str, Enum):
+    """The scheduler that takes a benchmark; on Kubernetes, with Kubeflow Trainer or without."""
+
+    SLURM = "slurm"
+    KUBERNETES = "kubernetes"
+    KUBERNETES_JOB = "kubernetes-job"
+
+
 class Tool(str, Enum):
     """The profiler that makes a recording."""
 
@@ -185,6 +193,17 @@ class ReportFormat(str, Enum):
     CSV = "csv"
     JSON = "json"
     TERMINAL = "terminal"
+
+
+class ExportTarget(str, Enum):
+    """Whose format ``export`` writes."""
+
+    JUNIT = "junit"
+    PROMETHEUS = "prometheus"
+    OPENMETRICS = "openmetrics"
+    GITHUB_SUMMARY = "github-summary"
+    GITHUB_BENCHMARK = "github-benchmark"
+    GITHUB_BENCHMARK_SMALLER = "github-benchmark-smaller"
 
 
 class CompareFormat(str, Enum):

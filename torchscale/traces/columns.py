@@ -93,7 +93,8 @@ def join_spans(parts: list[Spans]) -> Spans:
 
 class CollectiveRow(NamedTuple):
     """A collective of one rank, with the fields of :class:`~torchscale.schema.profiles.span.CollectiveSpans`; times in
-    nanoseconds, -1 for a size, sequence number, partner or step that the trace lacks."""
+    nanoseconds, -1 for a size, sequence number, partner or step that the trace lacks. Without ``began`` it ran from its
+    start."""
 
     start: int
     end: int
@@ -105,6 +106,9 @@ class CollectiveRow(NamedTuple):
     peer: int = -1
     direction: int = 0
     step: int = -1
+    began: int = -1
+    queue: int = -1
+    link: int = 0
 
 
 class StepRow(NamedTuple):
@@ -119,7 +123,7 @@ def make_collectives(rows: Iterable[CollectiveRow], *, peers_within_group: bool 
     """Columns from rows in any order."""
     ops, groups = NameTable(), NameTable()
     numbers = [(row.start, row.end, ops.number(row.op), groups.number(row.group), *row[4:]) for row in sorted(rows)]
-    table = np.array(numbers, dtype=np.int64).reshape(-1, 10)
+    table = np.array(numbers, dtype=np.int64).reshape(-1, 13)
     return CollectiveSpans(
         start=table[:, 0],
         end=table[:, 1],
@@ -133,6 +137,9 @@ def make_collectives(rows: Iterable[CollectiveRow], *, peers_within_group: bool 
         groups=groups.names,
         peer=table[:, 7].astype(np.int32),
         direction=table[:, 8].astype(np.int8),
+        began=np.where(table[:, 10] >= 0, np.clip(table[:, 10], table[:, 0], table[:, 1]), table[:, 0]),
+        queue=table[:, 11],
+        link=table[:, 12],
         peers_within_group=peers_within_group,
     )
 

@@ -16,7 +16,7 @@ from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.analysis import ProfileAnalysis, WindowKind
-from torchscale.schema.profiles.finding import Confidence, FindingKind
+from torchscale.schema.profiles.finding import Confidence, CostBasis, FindingKind
 from torchscale.schema.profiles.span import Trace
 from torchscale.traces.kineto.reader import read_kineto
 from torchscale.traces.recordings import read_recordings
@@ -97,7 +97,8 @@ def test_waits_transfers_and_the_one_figure() -> None:
     assert collective.wait_seconds == pytest.approx(40e-6)
     straggler = next(item for item in analysis.findings if item.kind is FindingKind.STRAGGLER)
     assert straggler.rank == 2
-    assert straggler.cost_seconds == pytest.approx(160e-6 / 3)
+    assert straggler.cost_seconds == pytest.approx(40e-6)  # the next rank still comes 20 µs late
+    assert straggler.cost_basis is CostBasis.REPLAY
     assert straggler.confidence is Confidence.HIGH
 
 

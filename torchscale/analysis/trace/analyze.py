@@ -5,20 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED
 from torchscale.analysis.trace.pairing import Paired, clock_offsets, ending_together, pair
+from torchscale.analysis.trace.replay.graph import ReplayError
+from torchscale.analysis.trace.replay.replay import build_replay
+from torchscale.analysis.trace.replay.what_if import predict_changes, replayed_costs
 from torchscale.analysis.trace.signals import trace_signals
-from torchscale.analysis.trace.stages import find_stages
+from torchscale.analysis.trace.stages import StageLayout, find_stages
 from torchscale.analysis.trace.summary import breakdown, collective_summaries, kernel_summaries, worst_step
 from torchscale.analysis.trace.waits import Waits, in_windows
 from torchscale.analysis.trace.windows import NS, RankWindow, choose_window, rank_window, step_periods
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.analysis import ProfileAnalysis, Window
-from torchscale.schema.profiles.finding import Confidence
+from torchscale.schema.profiles.finding import Confidence, Finding
 from torchscale.schema.profiles.span import SpanKind, Trace
+from torchscale.schema.profiles.what_if import WhatIf
 
 _MAX_PROBLEM = 200
 """Characters: an error may quote what is wrong."""
@@ -62,6 +67,9 @@ def _analyze(trace: Trace, window: WindowChoice) -> ProfileAnalysis:
     if signals.stages is not None:  # whose ranks are compared by their compute, without waits and clocks
         signals = replace(signals, trusted=not doubts)
     diagnosis = diagnose(signals)
+    what_if, findings = _replayed(
+        ranks, paired, layout, offsets, about_clocks=clock_problems, findings=diagnosis.findings
+    )
     stall = None if view is None else sum(cover.length for cover in view.stalls) * NS / window_seconds * 100
     return ProfileAnalysis(
         recorder=trace.recorder,
@@ -80,11 +88,32 @@ def _analyze(trace: Trace, window: WindowChoice) -> ProfileAnalysis:
         per_rank=tuple(breakdown(rank, column, view) for column, rank in enumerate(ranks)),
         collectives=collective_summaries(ranks, paired, view),
         kernels=kernel_summaries(ranks),
-        findings=diagnosis.findings,
+        findings=findings,
         abstentions=diagnosis.abstentions,
         timeline=worst_step(ranks, view, offsets),
         notes=trace.notes + pairing.notes,
+        what_if=what_if,
     )
+
+
+def _replayed(
+    ranks: list[RankWindow],
+    paired: Paired,
+    layout: StageLayout,
+    offsets: NDArray[np.int64],
+    *,
+    about_clocks: tuple[str, ...],
+    findings: tuple[Finding, ...],
+) -> tuple[WhatIf, tuple[Finding, ...]]:
+    """Predictions and the findings' costs from a replay; where there is none, the reason and the findings as they
+    are."""
+    if about_clocks:
+        return WhatIf(refused="; ".join(about_clocks)), findings
+    try:
+        replay = build_replay(ranks, paired, layout, offsets)
+        return predict_changes(replay), replayed_costs(findings, replay)
+    except ReplayError as error:
+        return WhatIf(refused=str(error)), findings
 
 
 def _check(trace: Trace) -> None:

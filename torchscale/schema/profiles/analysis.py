@@ -6,6 +6,7 @@ from enum import Enum
 
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.profiles.finding import Abstention, Confidence, Finding
+from torchscale.schema.profiles.what_if import WhatIf
 
 
 class WindowKind(str, Enum):
@@ -160,6 +161,7 @@ class ProfileAnalysis(Frozen):
         findings, abstentions: The diagnosis.
         timeline: The worst step; ``None`` where there is nothing to draw.
         notes: What to know of the recording.
+        what_if: What the step would be without its faults; ``None`` in analyses of versions that did not predict it.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -176,3 +178,4 @@ class ProfileAnalysis(Frozen):
     abstentions: tuple[Abstention, ...]
     timeline: Timeline | None = None
     notes: tuple[str, ...] = ()
+    what_if: WhatIf | None = None

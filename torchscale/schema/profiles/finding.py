@@ -80,6 +80,15 @@ class Confidence(str, Enum):
     LOW = "low"
 
 
+class CostBasis(str, Enum):
+    """Where the cost of a finding comes from."""
+
+    TIMES = "times"
+    """The sum of the times that were waited or spent."""
+    REPLAY = "replay"
+    """The recording replayed without the cause."""
+
+
 class Finding(Frozen):
     """A cause.
 
@@ -89,6 +98,7 @@ class Finding(Frozen):
         hosts: In a launch over several machines, those that it concerns: the rank's, or both ends of a link.
         cost_percent: Share of the group's step time that would go with it, at most.
         cost_seconds: The same per step.
+        cost_basis: Where the cost comes from.
         confidence: How sure.
         summary: One sentence with the figures.
         evidence: What it rests on, a line each.
@@ -100,6 +110,7 @@ class Finding(Frozen):
     hosts: tuple[str, ...] = ()
     cost_percent: float
     cost_seconds: float
+    cost_basis: CostBasis = CostBasis.TIMES
     confidence: Confidence
     summary: str
     evidence: tuple[str, ...] = ()

@@ -97,6 +97,9 @@ class CollectiveSpans:
         groups: Names of process groups or communicators; one ``""`` where the trace has none.
         peer: Rank that a ``send_recv`` goes to or comes from, int32; -1 where the trace does not say.
         direction: 1 for a send, -1 for a receive, 0 for both at once or where the trace does not say, int8.
+        began: When it began to run here: the kernel's start (NCCL), or when a thread of gloo took it up; nanoseconds.
+        queue: What it runs on, one after the other: the stream, or gloo's thread; -1 where nothing holds it up.
+        link: Correlates it with the host call that launched it; 0 for none.
         peers_within_group: Whether ``peer`` counts the ranks of its group, as gloo's calls do, and not all ranks.
     """
 
@@ -112,6 +115,9 @@ class CollectiveSpans:
     groups: tuple[str, ...]
     peer: NDArray[np.int32]
     direction: NDArray[np.int8]
+    began: Nanoseconds
+    queue: NDArray[np.int64]
+    link: NDArray[np.int64]
     peers_within_group: bool = False
 
     def __len__(self) -> int:

@@ -50,14 +50,15 @@ class GlooCall(NamedTuple):
 
 
 class GlooCompletion(NamedTuple):
-    """gloo's own annotation of a collective, which ends with it; that of a send or a receive ends with the wait for
-    it."""
+    """gloo's own annotation of a collective, on the thread that runs it, from its start to its end; that of a send or a
+    receive begins with the call and ends with the wait for it."""
 
     ts: float
     dur: float
     op: str
     args: EventArgs
     direction: int = 0
+    thread: int = -1
 
 
 def nccl_rows(kernels: Sequence[NcclKernel], base: int) -> Iterator[CollectiveRow]:
@@ -78,6 +79,8 @@ def nccl_rows(kernels: Sequence[NcclKernel], base: int) -> Iterator[CollectiveRo
             kernel.stream,
             max(peer),
             direction_of(name),
+            queue=kernel.stream,
+            link=whole_number(args.correlation, 0),
         )
 
 
@@ -97,7 +100,7 @@ def gloo_rows(calls: Sequence[GlooCall], completions: Sequence[GlooCompletion], 
             del done[0]
         for call, completion in zip(called, done, strict=False):
             start, _ = interval(call.ts, 0.0, base)
-            _, end = interval(completion.ts, completion.dur, base)
+            began, end = interval(completion.ts, completion.dur, base)
             size = payload_bytes(completion.args)
             if size < 0:
                 size = payload_bytes(call.args)
@@ -111,6 +114,8 @@ def gloo_rows(calls: Sequence[GlooCall], completions: Sequence[GlooCompletion], 
                 call.thread,
                 _called_peer(call),
                 call.direction,
+                began=began,
+                queue=-1 if op == SEND_RECV else completion.thread,
             )
 
 

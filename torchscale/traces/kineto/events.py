@@ -248,7 +248,7 @@ class ColumnBuilder:
                 self._calls.append(GlooCall(event.ts, op_of(event.name), args, lane, direction_of(event.name)))
             case Kept.GLOO_COMPLETION:
                 name = event.name.removeprefix(_GLOO_PREFIX)
-                done = GlooCompletion(event.ts, event.dur, op_of(name), args, direction_of(name))
+                done = GlooCompletion(event.ts, event.dur, op_of(name), args, direction_of(name), self._lane(event.tid))
                 self._completions.append(done)
             case Kept.MEMORY:
                 allocated = whole_number(args.allocated)

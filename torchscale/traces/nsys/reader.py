@@ -247,8 +247,19 @@ def _collectives(
     """NCCL's kernels, each with the step that launched it. nsys knows neither their sizes nor their process groups."""
     numbers = _launched_in(communication[:, 3], calls, steps)
     return make_collectives(
-        CollectiveRow(int(start), int(end), op_of(names[int(name)]), "", -1, -1, int(stream), step=int(step))
-        for (start, end, stream, _, name), step in zip(communication, numbers, strict=True)
+        CollectiveRow(
+            int(start),
+            int(end),
+            op_of(names[int(name)]),
+            "",
+            -1,
+            -1,
+            int(stream),
+            step=int(step),
+            queue=int(stream),
+            link=int(link),
+        )
+        for (start, end, stream, link, name), step in zip(communication, numbers, strict=True)
     )
 
 

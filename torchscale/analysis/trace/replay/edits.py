@@ -1,0 +1,211 @@
+"""Changes to a replay: for each, how long every edge of the graph would be."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.analysis.trace.replay.graph import Part, Times
+from torchscale.analysis.trace.replay.replay import Replay
+from torchscale.schema.profiles.span import SEND_RECV
+
+_OWN = (Part.WORK, Part.HOST_GAP, Part.INPUT, Part.PAUSE)
+_SIZE_RANGE = 4.0
+"""Largest over smallest payload, from which on latency can be told from bandwidth: with closer sizes the noise of the
+times decides."""
+_GRADIENT_OPS = ("all_reduce", "reduce_scatter")
+
+
+class Edits:
+    """Weights of the edges of a replay, as recorded and changed."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay = replay
+        self._edges = replay.graph.edges
+        self._parts = self._edges.parts
+        self.recorded: Times = self._parts.sum(axis=1)
+        self._steps = replay.boundaries.shape[1] - 1
+        self._on_device = any(rank.trace.on_device for rank in replay.ranks)
+
+    def without(self, part: Part, ranks: Iterable[int] | None = None) -> Times:
+        """Without one part of the ranks' time (columns; all by default)."""
+        chosen = np.isin(self._edges.rank, list(range(len(self.replay.ranks)) if ranks is None else ranks))
+        return np.asarray(self.recorded - np.where(chosen, self._parts[:, part], 0.0))
+
+    def like_peers(self, columns: Iterable[int], only: tuple[Part, ...] | None = None) -> Times:
+        """Ranks with the median of their peers' times: of each stretch between two collectives the rank gets what its
+        peers took, its shortest their shortest and its longest their longest, in the order of its own steps.
+
+        Args:
+            columns: The ranks.
+            only: Some parts of their time; by default all that is their own.
+        """
+        weights: Times = self.recorded.copy()
+        columns = list(columns)
+        for parts in self._groups() if only is None else (only,):
+            table = self._table(parts)
+            for column in columns:
+                peers = self.peers(column)
+                if peers:
+                    aim = np.median([np.sort(table[peer], axis=0) for peer in peers], axis=0)
+                    order = np.argsort(np.argsort(table[column], axis=0, kind="stable"), axis=0)
+                    self._scale(weights, parts, column, table[column], np.take_along_axis(aim, order, axis=0))
+        return weights
+
+    def steady_work(self) -> Times:
+        """All ranks of equal work take, between two collectives, the same in every step: the median."""
+        weights: Times = self.recorded.copy()
+        parts = (Part.WORK,)
+        table = self._table(parts)
+        for column in range(len(self.replay.ranks)):
+            equal = [column, *self.peers(column)]
+            aim = np.median(np.concatenate([table[peer] for peer in equal]), axis=0)
+            self._scale(weights, parts, column, table[column], np.broadcast_to(aim, table[column].shape))
+        return weights
+
+    def balanced_work(self) -> Times:
+        """In every step and between two collectives, ranks of equal work take the mean of what they took."""
+        weights: Times = self.recorded.copy()
+        for parts in self._groups():
+            table = self._table(parts)
+            for column in range(len(self.replay.ranks)):
+                aim = table[[column, *self.peers(column)]].mean(axis=0)
+                self._scale(weights, parts, column, table[column], aim)
+        return weights
+
+    def even_stages(self) -> Times | None:
+        """Every stage with the same work; ``None`` without stages."""
+        stages = self.replay.layout.stages
+        if stages is None or len(stages) < 2:
+            return None
+        weights: Times = self.recorded.copy()
+        work = self._table((Part.WORK,)).sum(axis=(1, 2))
+        of_stage = [float(np.median(work[list(stage)])) for stage in stages]
+        for stage, own in zip(stages, of_stage, strict=True):
+            for column in stage:
+                chosen = self._edges.rank == column
+                factor = float(np.mean(of_stage)) / own if own > 0 else 1.0
+                weights[chosen] += self._parts[chosen, Part.WORK] * (factor - 1.0)
+        return weights
+
+    def steady_transfers(self, op: str) -> Times:
+        """Every transfer of an operation takes what the same one takes in the median step."""
+        weights: Times = self.recorded.copy()
+        for edges in self._alike(op):
+            weights[edges] += np.median(self._parts[edges, Part.TRANSFER]) - self._parts[edges, Part.TRANSFER]
+        return weights
+
+    def faster_link(self, factor: float) -> tuple[Times, bool]:
+        """Transfers whose time for bytes is divided by ``factor`` and whose latency stays; and whether latency could be
+        told from the recorded sizes of any operation: the lowest found is that of operations whose sizes are too
+        alike. Where it could not, all of a transfer is taken for bytes."""
+        weights: Times = self.recorded.copy()
+        by_op = {op: self._of_ops((op,)) for op in sorted({tie.op for tie in self.replay.ties})}
+        latencies = {op: self._latency(edges) for op, edges in by_op.items()}
+        told = [latency for latency in latencies.values() if latency is not None]
+        for op, edges in by_op.items():
+            latency = latencies[op] if latencies[op] is not None else min(told, default=0.0)
+            taken = self._parts[edges, Part.TRANSFER]
+            fixed = np.minimum(taken, latency or 0.0)
+            weights[edges] += fixed + (taken - fixed) / factor - taken
+        return weights, bool(told)
+
+    def no_gradient_sync(self) -> Times | None:
+        """Steps without the synchronization of gradients; ``None`` where it cannot be told from other communication."""
+        replay = self.replay
+        ties = [tie for tie in replay.ties if tie.op in _GRADIENT_OPS]
+        staged = replay.layout.stages is not None or any(tie.op == SEND_RECV for tie in replay.ties)
+        if staged or not ties or any(len(tie.members) < len(replay.ranks) for tie in ties):
+            return None
+        weights: Times = self.recorded.copy()
+        weights[self._of_ops(_GRADIENT_OPS)] = -np.inf
+        return weights
+
+    def peers(self, column: int) -> list[int]:
+        """Other ranks of equal work: of its stage, or without stages all others; none where stages are not known."""
+        stages = self.replay.layout.stages
+        if stages is not None:
+            return [other for stage in stages if column in stage for other in stage if other != column]
+        if self.replay.layout.reason:
+            return []
+        return [other for other in range(len(self.replay.ranks)) if other != column]
+
+    def own_time(self) -> NDArray[np.float64]:
+        """Nanoseconds that each rank takes by itself, over all steps."""
+        return np.asarray(sum(self._table(parts).sum(axis=(1, 2)) for parts in self._groups()))
+
+    def _groups(self) -> tuple[tuple[Part, ...], ...]:
+        """Parts that one line of a rank has: on devices the host's apart from the device's."""
+        return ((Part.WORK,), _OWN[1:]) if self._on_device else (_OWN,)
+
+    def _table(self, parts: Sequence[Part]) -> NDArray[np.float64]:
+        """Nanoseconds by rank, step and segment; all in one segment where ranks of equal work did not begin the
+        same number of collectives in every step, but for one."""
+        edges = self._edges
+        chosen = (edges.rank >= 0) & (edges.step >= 0) & (edges.step < self._steps) & ~edges.launch & (edges.tie < 0)
+        segment = self._segment()[chosen]
+        shape = (len(self.replay.ranks), self._steps, int(segment.max(initial=0)) + 1)
+        table = np.zeros(shape)
+        spent = self._parts[chosen][:, list(parts)].sum(axis=1)
+        np.add.at(table, (edges.rank[chosen], edges.step[chosen], segment), spent)
+        return table
+
+    def _segment(self) -> NDArray[np.int64]:
+        """Segments as peers have them: what one of them lacks in some step counts to the last that all have."""
+        edges = self._edges
+        last = np.zeros((len(self.replay.ranks), self._steps), dtype=np.int64)
+        chosen = (edges.rank >= 0) & (edges.step >= 0) & (edges.step < self._steps)
+        np.maximum.at(last, (edges.rank[chosen], edges.step[chosen]), edges.segment[chosen])
+        least, most = last.min(axis=1), last.max(axis=1)
+        limit = np.zeros(len(last), dtype=np.int64)
+        for column in range(len(last)):
+            equal = [column, *self.peers(column)]
+            if least[equal].min() >= most[equal].max() - 1:
+                limit[column] = least[equal].min()
+        return np.minimum(edges.segment, limit[edges.rank])
+
+    def _scale(
+        self, weights: Times, parts: Sequence[Part], column: int, own: NDArray[np.float64], aim: NDArray[np.float64]
+    ) -> None:
+        """Stretch the rank's time in each step and segment from ``own`` to ``aim``."""
+        edges = self._edges
+        chosen = np.flatnonzero((edges.rank == column) & (edges.step >= 0) & (edges.step < self._steps))
+        segment = self._segment()[chosen]
+        factor = np.divide(aim, own, out=np.ones_like(own), where=own > 0)
+        spent = self._parts[chosen][:, list(parts)].sum(axis=1)
+        weights[chosen] += spent * (factor[edges.step[chosen], segment] - 1.0)
+
+    def _of_ops(self, ops: Sequence[str]) -> NDArray[np.int64]:
+        which = np.array([tie.op in ops for tie in self.replay.ties], dtype=bool)
+        tie = self._edges.tie
+        return np.flatnonzero((tie >= 0) & which[np.maximum(tie, 0)]) if len(which) else np.zeros(0, dtype=np.int64)
+
+    def _alike(self, op: str) -> list[NDArray[np.int64]]:
+        """Edges of the transfers that are the same in every step: by rank, group, size and place in the step."""
+        edges = self._of_ops((op,))
+        seen: dict[tuple[int, str, int, int], int] = defaultdict(int)
+        alike: dict[tuple[int, str, int, int], list[int]] = defaultdict(list)
+        for edge in edges.tolist():
+            tie = self.replay.ties[self._edges.tie[edge]]
+            kind = (int(self._edges.rank[edge]), tie.group, tie.payload_bytes)
+            in_step = (*kind, int(self._edges.step[edge]))
+            alike[kind[0], kind[1], kind[2], seen[in_step]].append(edge)
+            seen[in_step] += 1
+        return [np.array(same, dtype=np.int64) for same in alike.values()]
+
+    def _latency(self, edges: NDArray[np.int64]) -> float | None:
+        """Nanoseconds of an empty transfer: the intercept of t = a + b·bytes over the medians of each size, with
+        relative weights; ``None`` where sizes are too few or too close, or not known."""
+        sizes = np.array([self.replay.ties[tie].payload_bytes for tie in self._edges.tie[edges]], dtype=np.float64)
+        known = np.unique(sizes)
+        if not len(known) or known[0] <= 0 or known[-1] < _SIZE_RANGE * known[0]:
+            return None
+        times = np.array([np.median(self._parts[edges[sizes == size], Part.TRANSFER]) for size in known])
+        if not (times > 0).all():
+            return None
+        rows = np.stack([np.ones_like(known), known], axis=1) / times[:, None]
+        (intercept, _), *_ = np.linalg.lstsq(rows, np.ones_like(known), rcond=None)
+        return float(np.clip(intercept, 0.0, times.min()))

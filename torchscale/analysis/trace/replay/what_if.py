@@ -1,0 +1,186 @@
+"""Predictions from a replay, ranked by what they would give, and what findings cost by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from torchscale.analysis.trace.replay.edits import Edits
+from torchscale.analysis.trace.replay.graph import Part, Times
+from torchscale.analysis.trace.replay.replay import Replay
+from torchscale.schema.profiles.finding import CostBasis, Finding, FindingKind
+from torchscale.schema.profiles.what_if import Change, WhatIf, WhatIfRow
+
+_LINK_FACTOR = 2.0
+"""Of the link that is asked about: twice the bandwidth, such as the next generation of a network has."""
+_MAX_RANKS = 16
+"""Ranks that are replayed one by one: of more, those that take longest beside their peers."""
+_AT_ONCE = 16
+"""Variants that are evaluated together: of a large recording each takes some megabytes."""
+_BYTES_ASSUMED = "all of a transfer is taken for bytes: the recorded sizes do not tell latency from bandwidth"
+_SHARE_ASSUMED = "latency stays; of a transfer the rest is divided"
+_OPTIMIZER_ASSUMED = "the optimizer is counted in both passes"
+
+
+class _Variant(NamedTuple):
+    change: Change
+    label: str
+    ranks: tuple[int, ...]
+    weights: Times
+    assumption: str = ""
+
+
+def predict_changes(replay: Replay) -> WhatIf:
+    """What the step would be with each change that the recording can tell about.
+
+    Raises:
+        ReplayError: moments follow each other in a circle.
+    """
+    edits = Edits(replay)
+    variants = [*_of_ranks(edits), *_of_communication(edits), *_of_parts(edits)]
+    base, *steps = _steps(replay, [edits.recorded, *(variant.weights for variant in variants)])
+    notes = []
+    rows = []
+    for variant, seconds in zip(variants, steps, strict=True):
+        gained = base - seconds
+        if variant.change is Change.ACCUMULATION:
+            gained /= 2
+        rows.append(
+            WhatIfRow(
+                change=variant.change,
+                label=variant.label,
+                ranks=variant.ranks,
+                step_seconds=replay.measured - gained,
+                gain_percent=gained / replay.measured * 100,
+                assumption=variant.assumption,
+            )
+        )
+    if replay.layout.reason:
+        notes.append(f"ranks are not compared with one another: {replay.layout.reason}")
+    rows.sort(key=lambda row: -row.gain_percent)
+    return WhatIf(
+        rows=tuple(rows),
+        measured_step_seconds=replay.measured,
+        replay_error_percent=replay.error[1] * 100,
+        notes=tuple(notes),
+    )
+
+
+def replayed_costs(findings: Sequence[Finding], replay: Replay) -> tuple[Finding, ...]:
+    """The findings, the costliest first, with the gain that the replay predicts where it can remove the cause.
+
+    Raises:
+        ReplayError: moments follow each other in a circle.
+    """
+    edits = Edits(replay)
+    removed = [(number, _removed(finding, edits)) for number, finding in enumerate(findings)]
+    known = [(number, weights) for number, weights in removed if weights is not None]
+    base, *steps = _steps(replay, [edits.recorded, *(weights for _, weights in known)])
+    costs = {number: max(0.0, base - seconds) for (number, _), seconds in zip(known, steps, strict=True)}
+    replayed = [
+        finding.model_copy(
+            update={
+                "cost_percent": costs[number] / replay.measured * 100,
+                "cost_seconds": costs[number],
+                "cost_basis": CostBasis.REPLAY,
+            }
+        )
+        if number in costs
+        else finding
+        for number, finding in enumerate(findings)
+    ]
+    return tuple(sorted(replayed, key=lambda finding: -finding.cost_percent))
+
+
+def _removed(finding: Finding, edits: Edits) -> Times | None:
+    """The recording without the cause of a finding; ``None`` where a replay cannot remove it."""
+    columns = [column for column, rank in enumerate(edits.replay.ranks) if rank.trace.rank == finding.rank]
+    match finding.kind:
+        case FindingKind.STRAGGLER | FindingKind.INTERMITTENT_STRAGGLER if columns and edits.peers(columns[0]):
+            return edits.like_peers(columns)
+        case FindingKind.INPUT_PIPELINE if columns and edits.peers(columns[0]):
+            return edits.like_peers(columns, (Part.INPUT,))
+        case FindingKind.INPUT_PIPELINE:
+            return edits.without(Part.INPUT)
+        case FindingKind.LOAD_IMBALANCE:
+            return edits.balanced_work()
+        case FindingKind.EXPOSED_COMMUNICATION:
+            return edits.without(Part.TRANSFER)
+        case FindingKind.HOST_BOUND:
+            return edits.without(Part.HOST_GAP)
+        case FindingKind.UNEVEN_STAGES:
+            return edits.even_stages()
+    return None
+
+
+def _of_ranks(edits: Edits) -> list[_Variant]:
+    replay = edits.replay
+    own = edits.own_time()
+    excess = {
+        column: own[column] / np.median(own[peers]) - 1
+        for column in range(len(replay.ranks))
+        if (peers := edits.peers(column)) and np.median(own[peers]) > 0
+    }
+    if not excess:
+        return []
+    numbers = [rank.trace.rank for rank in replay.ranks]
+    slow = [column for column, share in excess.items() if share > 0]
+    variants = [
+        _Variant(
+            Change.RANK_LIKE_PEERS,
+            f"rank {numbers[column]} as fast as the median of its peers",
+            (numbers[column],),
+            edits.like_peers([column]),
+        )
+        for column in sorted(slow, key=lambda column: -excess[column])[:_MAX_RANKS]
+    ]
+    if len(slow) > 1:
+        ranks = tuple(numbers[column] for column in slow)
+        weights = edits.like_peers(slow)
+        variants.append(_Variant(Change.NO_STRAGGLER, "no rank slower than the median of its peers", ranks, weights))
+    variants += [
+        _Variant(Change.BALANCED_WORK, "work evenly spread over equal ranks in every step", (), edits.balanced_work()),
+        _Variant(Change.STEADY_WORK, "compute at its median in every step and rank", (), edits.steady_work()),
+    ]
+    even = edits.even_stages()
+    if even is not None:
+        variants.append(_Variant(Change.EVEN_STAGES, "an even split over the stages", (), even))
+    return variants
+
+
+def _of_communication(edits: Edits) -> list[_Variant]:
+    ops = sorted({tie.op for tie in edits.replay.ties})
+    if not ops:
+        return []
+    variants = [
+        _Variant(Change.STEADY_TRANSFERS, f"each {op} at its median over steps", (), edits.steady_transfers(op))
+        for op in ops
+    ]
+    faster, told = edits.faster_link(_LINK_FACTOR)
+    assumption = _SHARE_ASSUMED if told else _BYTES_ASSUMED
+    variants.append(_Variant(Change.FASTER_LINK, f"a link {_LINK_FACTOR:g}x as fast", (), faster, assumption))
+    variants.append(_Variant(Change.NO_TRANSFER_TIME, "transfers that take no time", (), edits.without(Part.TRANSFER)))
+    unsynchronized = edits.no_gradient_sync()
+    if unsynchronized is not None:
+        label = "gradients accumulated over two passes, per pass"
+        variants.append(_Variant(Change.ACCUMULATION, label, (), unsynchronized, _OPTIMIZER_ASSUMED))
+    return variants
+
+
+def _of_parts(edits: Edits) -> list[_Variant]:
+    named = (
+        (Part.HOST_GAP, Change.NO_HOST_GAPS, "no host gaps"),
+        (Part.INPUT, Change.NO_LOADER_WAIT, "no wait for the data loader"),
+        (Part.PAUSE, Change.NO_PAUSES, "no garbage collection"),
+    )
+    spent = edits.replay.graph.edges.parts.sum(axis=0)
+    return [_Variant(change, label, (), edits.without(part)) for part, change, label in named if spent[part] > 0]
+
+
+def _steps(replay: Replay, weights: Sequence[Times]) -> list[float]:
+    steps: list[float] = []
+    for first in range(0, len(weights), _AT_ONCE):
+        steps += replay.steps_of(np.stack(weights[first : first + _AT_ONCE], axis=1)).tolist()
+    return steps

@@ -92,7 +92,10 @@ def test_nothing_better_says_what_would_have_been_seen() -> None:
 
 
 def test_an_early_end_claims_nothing() -> None:
-    for ending, words in (("budget", "The time budget is used up after 45.0 s"), ("interrupted", "Interrupted after")):
+    for ending, words in (
+        ("budget", "The time budget ended the search after 45.0 s"),
+        ("interrupted", "Interrupted after"),
+    ):
         text = printed(tuning_export(ending=ending, better=False, verified=None))
         assert words in text
         assert "was ahead, and is not verified" in text

@@ -262,7 +262,7 @@ class Search:
                 trial.gain = gain
             if setting in verdicts:
                 trial.verdict = verdicts[setting]
-        noise = race.noise()
+        noise = race.noise
         if noise is not None:
             self._noise = [*self._noise[-1:], noise.variance]
         return race

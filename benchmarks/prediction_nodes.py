@@ -6,6 +6,8 @@
     python benchmarks/prediction_nodes.py --rate 100mbit --repeats 5
     python benchmarks/prediction_nodes.py --directory DIR --judge-only
 
+A sweep that was interrupted goes on when the same command is started again.
+
 Each namespace stands for a node with one rank. The compute of a step waits instead of computing (``scenario_net.py``),
 so that four ranks on two cores do not slow each other; what is left of real work, small matrix products and the
 gradients' way through the kernel, is a few milliseconds. Gradients are real and go through a link of ``--rate`` in each
@@ -84,9 +86,20 @@ def sweep(directory: Path, rate: str, repeats: int) -> None:
             place = ["--nnodes", str(NODES), "--node-rank", str(node.number), "--master", master]
             there = directory / node.hostname
             there.mkdir(exist_ok=True)
-            command = [sys.executable, "-m", "torchscale", "--quiet", "benchmark", str(file), *place, "-o", "run"]
-            output = subprocess.DEVNULL if node.number else None
-            running.append(subprocess.Popen(node.argv(*command), cwd=there, env=env, stdout=output))
+            command = [
+                sys.executable,
+                "-m",
+                "torchscale",
+                "--quiet",
+                "benchmark",
+                str(file),
+                *place,
+                "-o",
+                "run",
+                "--rerun",
+                "failed",
+            ]
+            running.append(subprocess.Popen(node.argv(*command), cwd=there, env=env, stdout=subprocess.DEVNULL))
         try:
             codes = [process.wait(SWEEP_SECONDS) for process in running]
         finally:

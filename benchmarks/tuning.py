@@ -37,7 +37,8 @@ from torchscale.config.load import load_experiment_from  # noqa: E402
 from torchscale.plan.tuning import Candidate, candidates  # noqa: E402
 from torchscale.run.context import measuring, plan_run  # noqa: E402
 from torchscale.run.observer import SILENT  # noqa: E402
-from torchscale.run.tune import SettingLauncher, TuneOptions, for_tuning, tune  # noqa: E402
+from torchscale.run.setting_launcher import SettingLauncher  # noqa: E402
+from torchscale.run.tune import TuneOptions, for_tuning, tune  # noqa: E402
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ TESTED_BY: dict[str, str] = {
     "run/cell_profiler.py": "integration/test_diagnosis.py",
     "run/max_batch.py": "integration/test_ceilings.py",
     "run/profile.py": "integration/test_diagnosis.py",
+    "run/setting_launcher.py": "run/test_tune.py",
     # What only real processes show, tested by launching them.
     "launch/nodes/launch.py": "integration/test_nodes.py",
     "launch/profile.py": "launch/test_nsys.py",

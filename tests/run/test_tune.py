@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.factories import experiment, failed_record, launch_record
+from tests.factories import experiment, failed_record, launch_record, rank_record
 from tests.run.conftest import FakeLaunches
 from torchscale.config.choices import TuningAxis
 from torchscale.config.experiment import Experiment
@@ -19,14 +19,28 @@ from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.run.tune import TuneOptions, TuneOutcome, tune
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress
-from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.record import LaunchRecord, payload
+from torchscale.schema.launch.signals import LinkSample, RankSignals
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
 OPTIONS = TuneOptions(
     axes=(TuningAxis.FUSED, TuningAxis.CHANNELS_LAST, TuningAxis.COMPILE), budget_seconds=1e6, launch_seconds=1.0
 )
+
+MIB = 1 << 20
+PIECES = RankSignals(
+    bucket_bytes=(MIB,) * 4,
+    bucket_ready_seconds=(0.0, 0.01, 0.02, 0.03),
+    link=LinkSample(payload_bytes=4 * MIB, as_bucketed_seconds=0.024, merged_seconds=0.021, repeats=5),
+    collections=0,
+    collection_seconds=0.0,
+    longest_collection_seconds=0.0,
+    page_faults=0,
+)
+"""Four pieces of gradients, ready every 10 ms; an all-reduce takes 1 ms and 5 ms for each MiB."""
 
 
 class Speeds:
@@ -59,8 +73,13 @@ class Speeds:
         if state is not None:
             return failed_record(cell, state, "as the test asks", task.launch)
         seconds = 1.0 * (0.9 if cell.fused else 1.0) * (1.2 if cell.channels_last else 1.0)
+        strategy = cell.strategy
+        assert isinstance(strategy, Ddp)
+        seconds *= 0.6 if not strategy.exchanges_gradients else 0.9 if strategy.bucket_cap_mb == 1 else 1.0
         seconds *= self._draw.gauss(1, 0.002)
-        return launch_record(cell, task.launch, [seconds] * 10)
+        signals = PIECES if not strategy.exchanges_gradients else None
+        ranks = [rank_record(cell, rank, [seconds] * 10, signals=signals) for rank in range(cell.world_size)]
+        return launch_record(cell, task.launch, [seconds] * 10, ranks)
 
 
 @pytest.fixture
@@ -161,6 +180,25 @@ def test_bad_input_is_one_line(
     assert not speeds.ran
 
 
+def test_bucket_sizes_are_predicted_and_measured(speeds: Speeds, tmp_path: Path) -> None:
+    """By hand, 1 MiB exposes 6 ms (the last piece), 2 MiB 7 ms, 25 MiB 16 ms (three pieces at once); a step is 100
+    ms. The two best are tried."""
+    config = one_cell(gpu_counts=[2])
+    outcome = tuned(tmp_path, TuneOptions(axes=(TuningAxis.BUCKET,), budget_seconds=1e6), config)
+    result = outcome.export()
+    exposed = result.predicted_exposed_seconds
+    assert [exposed[size] for size in ("1 MiB", "2 MiB", "25 MiB")] == pytest.approx([0.006, 0.007, 0.016])
+    tried = {change.value for trial in result.trials if len(trial.changes) == 1 for change in trial.changes}
+    assert tried == {"1 MiB", "2 MiB", "views"}
+    assert [change.value for change in result.winner] == ["1 MiB"]
+    assert result.exposed_communication is not None
+    assert result.exposed_communication.ratio == pytest.approx(1 / 0.6, rel=0.02)
+    assert load_experiment(tmp_path / "tuned.yaml") == one_cell(
+        gpu_counts=[2], parallel={"strategy": {"name": "ddp", "bucket_cap_mb": 1}}
+    )
+    del speeds
+
+
 def test_numerics_are_left_alone_unless_allowed(speeds: Speeds, tmp_path: Path) -> None:
     outcome = tuned(tmp_path, TuneOptions(budget_seconds=1e6))
     assert any("--allow-numerics" in note for note in outcome.notes)
@@ -184,4 +222,13 @@ def test_two_ranks_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert result.exposed_communication.launches == 2
     assert {trial.state for trial in result.trials} == {"ok"}, [trial.reason for trial in result.trials]
     (probe,) = [cell for cell in outcome.cells.values() if cell.strategy != config.parallel.strategy[0]]
-    assert probe.strategy == Ddp(comm_hook="noop")
+    assert probe.strategy == Ddp(comm_hook="noop", bucket_cap_mb=1)
+    record = RunFolder.open(tmp_path / "run").record(probe, 0)
+    assert record is not None
+    for rank in payload(record, TrainingResult).ranks:
+        assert rank.signals is not None
+        ready = rank.signals.bucket_ready_seconds
+        assert ready is not None
+        assert len(ready) == len(rank.signals.bucket_bytes or ())
+        assert list(ready) == sorted(ready)
+        assert ready[0] == 0

@@ -15,6 +15,8 @@ _BUCKETS_MIB = (1.0, 5.0, 25.0, 100.0)
 _COMPRESSION: tuple[CommHook, ...] = ("fp16", "bf16", "powersgd")
 _BATCH_FACTORS = (2, 4)
 _WORKERS = (0, 1, 2, 4, 8)
+PREDICTED_MIB = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0)
+"""Sizes that a prediction chooses from."""
 
 Apply = Callable[[Experiment], Experiment]
 
@@ -135,6 +137,14 @@ def _buckets(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator
             "parallel.strategy",
             lambda one: _with_ddp(one, gradient_as_bucket_view=True),
         )
+
+
+def all_buckets(experiment: Experiment) -> tuple[Candidate, ...]:
+    """Every size that a prediction may choose, but for the experiment's own."""
+    strategy = experiment.parallel.strategy[0]
+    if not isinstance(strategy, Ddp):
+        return ()
+    return tuple(bucket_candidate(size) for size in PREDICTED_MIB if size != strategy.bucket_cap_mb)
 
 
 def bucket_candidate(mebibytes: float) -> Candidate:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from torchscale.analysis.training.flags import Flag, launch_flags
-from torchscale.analysis.training.throughput import samples_per_second
 from torchscale.analysis.tuning.racing import Gain
-from torchscale.analysis.tuning.search import Change, Measured, Search, Setting, Trial
+from torchscale.analysis.tuning.search import START, Change, Search, Setting, Trial
 from torchscale.config.choices import TuningAxis
 from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
@@ -22,12 +17,17 @@ from torchscale.config.load import load_experiment
 from torchscale.config.sections import PRESETS, BenchmarkSettings
 from torchscale.config.strategy import Ddp
 from torchscale.errors import ExitCode, MachineError, StoreError, UsageError
-from torchscale.launch.control import StopRequest
-from torchscale.plan.expand import make_plan
-from torchscale.plan.tuning import EXCHANGES_NOTHING, NUMERICS, Candidate, candidates, has_buckets
+from torchscale.plan.tuning import (
+    EXCHANGES_NOTHING,
+    NUMERICS,
+    Candidate,
+    all_buckets,
+    candidates,
+    has_buckets,
+)
 from torchscale.run.context import RESULTS, PlannedRun, measuring, plan_run
-from torchscale.run.launcher import Launcher, Pending, open_launcher
 from torchscale.run.observer import SILENT, Observer
+from torchscale.run.setting_launcher import SettingLauncher, with_changes
 from torchscale.run.summary_file import SummaryFile
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell
@@ -38,20 +38,15 @@ from torchscale.schema.exports.tuning import (
     TuningExport,
     TuningTrialExport,
 )
-from torchscale.schema.launch.record import LaunchRecord, payload
-from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import atomic_write_text
-from torchscale.util.units import format_rate, format_seconds
 
 BUDGET_SECONDS = 600.0
 LAUNCH_SECONDS = 2.0
-"""Measured in a launch: on a quiet machine launches then differ by about 1 % (docs/tune.md), and more and shorter ones
-would spend their time on starting."""
-_SHOWN_FLAGS = (Flag.CONTENDED, Flag.THROTTLED)
-"""The others are of short launches, which the search takes several of."""
+"""Measured in a launch: about as long as a launch takes to start and to warm up on a CPU. Shorter ones would spend
+their time on that; longer ones do not average out what differs from launch to launch."""
 _COMMUNICATION = (TuningAxis.BUCKET, TuningAxis.COMM_HOOK)
 
 
@@ -85,6 +80,7 @@ class TuneOutcome:
         notes: What a user should know besides.
         title: What was tuned: ``ResNet-18, batch 32, 2 ranks``.
         interrupted: Whether Ctrl-C or TERM ended it.
+        predicted_exposed_seconds: Bucket size → predicted exposed gradient sync of a step; empty where not predicted.
     """
 
     directory: Path
@@ -95,6 +91,7 @@ class TuneOutcome:
     notes: tuple[str, ...]
     title: str
     interrupted: bool
+    predicted_exposed_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def better(self) -> bool:
@@ -123,6 +120,7 @@ class TuneOutcome:
             ),
             interaction=search.interaction,
             exposed_communication=_ratio(search.probe),
+            predicted_exposed_seconds=dict(self.predicted_exposed_seconds),
             smallest_visible_gain=search.visible_gain,
             skipped=search.skipped,
             trials=tuple(map(self._trial, search.trials.values())),
@@ -190,19 +188,21 @@ def tune(
         raise UsageError(f"--output {config}: cannot be written", hint="name a file in an existing directory")
     planned = plan_run(for_tuning(experiment, options.launch_seconds), observer)
     start = _only_cell(planned)
-    known = _known(planned, start, axes)
+    probe = _probe(planned, start, axes)
+    known = _known(planned, start, axes, probe)
     directory = output_dir or RESULTS / f"tune-{experiment.experiment_name}"
-    search = Search(
-        {axis.value: [change for change in known if change.axis == axis.value] for axis in axes},
-        budget_seconds=options.budget_seconds,
-        probe=_probe(planned, start, axes),
-        probed=[axis.value for axis in _COMMUNICATION],
-    )
-    for axis in axes:
-        if not any(change.axis == axis.value for change in known):
-            search.skipped[axis.value] = _why_nothing(axis, planned.experiment, start)
     with measuring(directory) as stop, observer.status("Measuring settings"):
         settings = SettingLauncher(planned, directory, known, observer)
+        search = Search(
+            {axis.value: [Change(axis.value, one.value) for one in _candidates(planned, start, axis)] for axis in axes},
+            budget_seconds=options.budget_seconds,
+            probe=probe,
+            probed=[axis.value for axis in _COMMUNICATION],
+            choose=lambda axis, changes: settings.choose(axis, changes, probe),
+        )
+        for axis in axes:
+            if not _candidates(planned, start, axis):
+                search.skipped[axis.value] = _why_nothing(axis, planned.experiment, start)
         settings.run(search, stop, on_launch)
         SummaryFile(RunFolder.open(directory)).write()
         outcome = TuneOutcome(
@@ -214,10 +214,11 @@ def tune(
             (*notes, *settings.notes),
             _title(start),
             interrupted=stop.asked,
+            predicted_exposed_seconds=settings.predicted_exposed_seconds,
         )
     if not search.is_verified:
         return outcome
-    _write_config(_changed(experiment, search.winner, known), config)
+    _write_config(with_changes(experiment, search.winner, known), config)
     hidden = ("the config holds values that are hidden here; put them back",) if experiment.hidden else ()
     return replace(outcome, config=config, notes=(*outcome.notes, *hidden))
 
@@ -304,19 +305,30 @@ def _narrower(experiment: Experiment, cells: Sequence[PlannedCell]) -> str:
     )
 
 
-def _known(planned: PlannedRun, start: TrainingCell, axes: Sequence[TuningAxis]) -> dict[Change, Candidate]:
-    """Every change of the axes, by its name; a single rank communicates with nobody."""
-    axes = [axis for axis in axes if start.world_size > 1 or axis not in _COMMUNICATION]
-    cores = len(planned.machine.cores)
-    found = (one for axis in axes for one in candidates(planned.experiment, axis, planned.plan.device, cores))
-    return {Change(one.axis.value, one.value): one for one in (*found, EXCHANGES_NOTHING)}
+def _candidates(planned: PlannedRun, start: TrainingCell, axis: TuningAxis) -> tuple[Candidate, ...]:
+    """What is tried on an axis unless a prediction chooses; a single rank communicates with nobody."""
+    if start.world_size == 1 and axis in _COMMUNICATION:
+        return ()
+    return candidates(planned.experiment, axis, planned.plan.device, len(planned.machine.cores))
 
 
-def _probe(planned: PlannedRun, start: TrainingCell, axes: Sequence[TuningAxis]) -> Change | None:
-    """The run that exchanges nothing, where an axis of communication is searched."""
+def _known(
+    planned: PlannedRun, start: TrainingCell, axes: Sequence[TuningAxis], probe: Setting
+) -> dict[Change, Candidate]:
+    """Every change that may be measured, by its name."""
+    found = [one for axis in axes for one in _candidates(planned, start, axis)]
+    if probe:
+        found += [*all_buckets(planned.experiment), EXCHANGES_NOTHING]
+    return {Change(one.axis.value, one.value): one for one in found}
+
+
+def _probe(planned: PlannedRun, start: TrainingCell, axes: Sequence[TuningAxis]) -> Setting:
+    """The run that exchanges nothing, where an axis of communication is searched. Its buckets are small, so that they
+    show when gradients are ready."""
     if start.world_size == 1 or not has_buckets(planned.experiment) or not set(axes) & set(_COMMUNICATION):
-        return None
-    return Change(EXCHANGES_NOTHING.axis.value, EXCHANGES_NOTHING.value)
+        return START
+    small = min(all_buckets(planned.experiment), key=lambda one: float(one.value.split()[0]))
+    return tuple(sorted(Change(one.axis.value, one.value) for one in (small, EXCHANGES_NOTHING)))
 
 
 def _why_nothing(axis: TuningAxis, experiment: Experiment, start: TrainingCell) -> str:
@@ -336,12 +348,6 @@ def _title(cell: TrainingCell) -> str:
     return f"{cell.title}, batch {cell.batch_size}, {ranks}, {cell.setting}"
 
 
-def _changed(experiment: Experiment, setting: Setting, known: Mapping[Change, Candidate]) -> Experiment:
-    for change in setting:
-        experiment = known[change].apply(experiment)
-    return experiment
-
-
 def _write_config(winner: Experiment, path: Path) -> None:
     """Write the config, and read it back.
 
@@ -352,94 +358,3 @@ def _write_config(winner: Experiment, path: Path) -> None:
     atomic_write_text(path, to_yaml(winner))
     if load_experiment(path).model_dump() != winner.model_dump():
         raise StoreError(f"{path}: does not load to the config that was measured")
-
-
-class SettingLauncher:
-    """Turns settings into launches in a run folder; launches that are there already are not repeated.
-
-    Attributes:
-        cells: Setting → its cell.
-    """
-
-    def __init__(
-        self, planned: PlannedRun, directory: Path, known: Mapping[Change, Candidate], observer: Observer
-    ) -> None:
-        self._planned, self._directory, self._known, self._observer = planned, directory, known, observer
-        self._file = planned.experiment_file().model_copy(update={"plan": ()})
-        self._folder = RunFolder.create(directory, self._file)
-        self._launches: dict[str, int] = {}
-        self._flags: Counter[Flag] = Counter()
-        self.cells: dict[Setting, TrainingCell] = {}
-
-    def run(self, search: Search, stop: StopRequest, on_launch: Callable[[str], None]) -> None:
-        """Drive the search to its end, or until asked to stop."""
-        launches = search.launches()
-        with self.launcher(stop) as launcher:
-            try:
-                setting = next(launches)
-                while True:
-                    measured = self.measure(setting, launcher, on_launch)
-                    if stop.asked:
-                        launches.close()
-                        return
-                    setting = launches.send(measured)
-            except StopIteration:
-                return
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What disturbed launches, and how many: they count, since all settings of a round are disturbed alike."""
-        total = sum(self._launches.values())
-        return tuple(
-            f"{self._flags[flag]} of {total} launches were {flag.value}: {flag.explanation}"
-            for flag in _SHOWN_FLAGS
-            if self._flags[flag]
-        )
-
-    def launcher(self, stop: StopRequest) -> AbstractContextManager[Launcher]:
-        """For :meth:`measure`; leaves no process behind."""
-        return open_launcher(self._planned.experiment, self._planned.plan, self._folder, stop, lambda _: None)
-
-    def measure(
-        self, setting: Setting, launcher: Launcher, on_launch: Callable[[str], None] = lambda _: None
-    ) -> Measured:
-        """The next launch of a setting: as the folder has it, or a new one."""
-        experiment = _changed(self._planned.experiment, setting, self._known)
-        entry = make_plan(experiment, self._planned.machine).cells[0]
-        (cell,) = of_kind([entry.cell], TrainingCell)
-        self.cells[setting] = cell
-        if entry.skip_reason is not None:
-            return Measured(None, 0.0, State.SKIPPED.value, entry.skip_reason)
-        launch = self._launches.get(cell.id, 0)
-        self._launches[cell.id] = launch + 1
-        if launch == 0:
-            file = self._file.model_copy(update={"plan": (PlannedCell(cell=cell),)})
-            RunFolder.join(self._directory, file)
-        record = self._folder.record(cell, launch)
-        while self._folder.set_aside_notes:
-            self._observer.note(f"warning: {self._folder.set_aside_notes.pop(0)}")
-        if record is not None and record.state is State.INTERRUPTED:
-            self._folder.set_aside(cell, launch, "replaced")
-            record = None
-        seconds = 0.0 if record is None else record.seconds
-        if record is None:
-            started = time.monotonic()
-            record = launcher.run(Pending(cell, launch))
-            seconds = time.monotonic() - started
-            on_launch(_launch_line(setting, record, seconds))
-        rate = _throughput(record)
-        if rate is not None:
-            self._flags.update(launch_flags(record, cell.measurement) & set(_SHOWN_FLAGS))
-        return Measured(None if rate is None else math.log(rate), seconds, record.state.value, record.reason)
-
-
-def _throughput(record: LaunchRecord) -> float | None:
-    return samples_per_second(payload(record, TrainingResult)) if record.state is State.OK else None
-
-
-def _launch_line(setting: Setting, record: LaunchRecord, seconds: float) -> str:
-    """``fused=true: 1,234 samples/s (3.1 s)``, or the state and its reason."""
-    name = " ".join(f"{change.axis}={change.value}" for change in setting) or "start"
-    rate = _throughput(record)
-    outcome = f"{record.state.value}: {record.reason}" if rate is None else f"{format_rate(rate)} samples/s"
-    return f"{name}: {outcome} ({format_seconds(seconds)})"

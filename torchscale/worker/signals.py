@@ -47,6 +47,7 @@ class SignalCollector:
         """Stop the meters; run the second window and the link measurement if the budget (seconds) allows.
         Returns the signals."""
         self._collections.stop()
+        ready = self._trainer.bucket_ready_seconds
         page_faults, retries = self._pressure.page_faults(), self._pressure.allocation_retries()
         minor_faults = self._faults.read()
         first = self._windows[0].wall_seconds if self._windows else 0.0
@@ -62,6 +63,7 @@ class SignalCollector:
             unsynchronized_seconds=compute_seconds or None,
             unsynchronized_wall_seconds=sum(window.wall_seconds for window in self._windows) if self._windows else None,
             bucket_bytes=buckets or None,
+            bucket_ready_seconds=ready or None,
             link=link,
             collections=self._collections.count,
             collection_seconds=self._collections.seconds,

@@ -109,6 +109,12 @@ class Trainer:
         """Bytes of each gradient bucket; ``None`` where the strategy has no buckets."""
         return None if self._parallel.bucket_bytes is None else self._parallel.bucket_bytes()
 
+    @property
+    def bucket_ready_seconds(self) -> tuple[float, ...] | None:
+        """When each bucket of a step is ready, after the first; ``None`` where it is not timed."""
+        ready = self._parallel.bucket_ready_seconds
+        return None if ready is None else ready()
+
     def step(self) -> Tensor:
         """Run one optimizer step, with a mark after each phase. Returns the loss as a scalar on the device."""
         loss = self._forward_backward()

@@ -15,7 +15,7 @@ AXES = {
     "fused": [Change("fused", "true")],
     "bucket": [Change("bucket", "1"), Change("bucket", "100")],
 }
-PROBE = Change("comm_hook", "noop")
+PROBE = (Change("comm_hook", "noop"),)
 
 
 def machine(
@@ -143,6 +143,18 @@ def test_buckets_are_tried_where_communication_is_exposed() -> None:
     assert search.probe is not None
     assert search.probe.log == pytest.approx(0.3, abs=0.02)
     assert search.winner == (Change("bucket", "100"),)
+
+
+def test_a_prediction_narrows_what_is_tried() -> None:
+    """The caller chooses once communication is known to be exposed."""
+    gains = {"comm_hook=noop": 0.3, "bucket=100": 0.1}
+    search = Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"], choose=lambda _, changes: changes[1:])
+    run(search, machine(gains))
+    assert (Change("bucket", "1"),) not in search.trials
+    assert search.winner == (Change("bucket", "100"),)
+    none = Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"], choose=lambda *_: ())
+    run(none, machine(gains))
+    assert none.skipped == {"bucket": "none is predicted to be faster"}
 
 
 def test_an_interrupted_search_keeps_what_it_knows() -> None:

@@ -49,6 +49,7 @@ def tuning_export(**values: Any) -> TuningExport:
         ),
         "interaction": -0.02,
         "exposed_communication": RatioExport(ratio=1.01, low=0.99, high=1.03, launches=4),
+        "predicted_exposed_seconds": {"1 MiB": 0.004, "25 MiB": 0.0062},
         "smallest_visible_gain": 0.012,
         "skipped": {"bucket": "exposed communication cannot be told from noise"},
         "trials": (
@@ -77,6 +78,7 @@ def test_a_verified_winner_is_shown_with_its_parts() -> None:
     assert lines[4].endswith("oom: rank 0 ran out of memory")
     assert "* precision: changes numerics" in lines
     assert "bucket: nothing tried: exposed communication cannot be told from noise" in lines
+    assert "Predicted exposed gradient sync of a step, by bucket size: 1 MiB 4.00 ms, 25 MiB 6.20 ms" in text
     assert "Fastest: fused=true precision=bf16*: +10.0 % (+8.0 … +12.0), verified in 5 alternating launches" in text
     assert "-2.0 % against the product of their gains" in text
     assert lines[-1] == "Config: tuned.yaml"
@@ -90,7 +92,10 @@ def test_nothing_better_says_what_would_have_been_seen() -> None:
 
 
 def test_an_early_end_claims_nothing() -> None:
-    for ending, words in (("budget", "The time budget is used up after 45.0 s"), ("interrupted", "Interrupted after")):
+    for ending, words in (
+        ("budget", "The time budget ended the search after 45.0 s"),
+        ("interrupted", "Interrupted after"),
+    ):
         text = printed(tuning_export(ending=ending, better=False, verified=None))
         assert words in text
         assert "was ahead, and is not verified" in text

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from torchscale.analysis.stats.series import student_t_quantile
@@ -21,7 +22,7 @@ S = TypeVar("S", bound=Hashable)
 ERROR = 0.05
 """Chance that a race drops the fastest setting of a group, over all its settings and rounds."""
 MARGIN = math.log(1.01)
-"""A setting that surely gains less than 1 % is not measured longer: few launches on a quiet machine differ by less."""
+"""A setting that surely gains less than 1 % is not measured longer: it would take many launches to verify so little."""
 
 
 class Verdict(str, Enum):
@@ -91,6 +92,7 @@ class Race(Generic[S]):
     def __init__(self, reference: S, logs: Mapping[S, Sequence[float]]) -> None:
         self.reference, self.logs = reference, {setting: list(values) for setting, values in logs.items()}
 
+    @cached_property
     def noise(self) -> Noise | None:
         """From what settings and rounds do not explain (two-way layout), over settings of equally many rounds;
         ``None`` where nothing is left to estimate it from."""
@@ -107,7 +109,7 @@ class Race(Generic[S]):
         """
         over = self.reference if over is None else over
         pairs = list(zip(self.logs.get(setting, ()), self.logs.get(over, ()), strict=False))
-        noise = self.noise()
+        noise = self.noise
         if not pairs or noise is None:
             return None
         differences = [mine - theirs for mine, theirs in pairs]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -118,12 +118,14 @@ class Search:
         axes: Mapping[str, Sequence[Change]],
         *,
         budget_seconds: float,
-        probe: Change | None = None,
+        probe: Setting = START,
         probed: Sequence[str] = (),
+        choose: Callable[[str, Sequence[Change]], Sequence[Change]] = lambda _, changes: changes,
     ) -> None:
-        """``probe``: a change that exchanges nothing. The axes in ``probed`` change communication alone: they are tried
-        only if the probe gains anything."""
+        """``probe``: exchanges nothing. The axes in ``probed`` change communication alone: they are tried only if the
+        probe gains anything, and then with the changes that ``choose`` returns for an axis."""
         self._axes, self._budget, self._probe, self._probed = dict(axes), budget_seconds, probe, tuple(probed)
+        self._choose = choose
         self.trials: dict[Setting, Trial] = {}
         self.winner: Setting = START
         self.verified: Gain | None = None
@@ -192,11 +194,10 @@ class Search:
     def _probe_communication(self) -> Generator[Setting, Measured, None]:
         """Skip axes that change communication alone if a run without any is not faster."""
         axes = [axis for axis in self._probed if self._axes.get(axis)]
-        if self._probe is None or not axes:
+        if self._probe == START or not axes:
             return
-        setting = (self._probe,)
-        race = yield from self._race(START, {setting: self._probe.axis}, rounds=_PROBE_ROUNDS, judged=False)
-        self.probe = race.gain(setting)
+        race = yield from self._race(START, {self._probe: "probe"}, rounds=_PROBE_ROUNDS, judged=False)
+        self.probe = race.gain(self._probe)
         if self.probe is None:
             return
         low, high = self.probe.interval()
@@ -207,6 +208,11 @@ class Search:
                     f"exposed communication cannot be told from noise: exchanging nothing at all gains at most "
                     f"{100 * most:.1f} %"
                 )
+            return
+        for axis in axes:
+            self._axes[axis] = tuple(self._choose(axis, self._axes[axis]))
+            if not self._axes[axis]:
+                self.skipped[axis] = "none is predicted to be faster"
 
     def _race(
         self, reference: Setting, groups: Mapping[Setting, str], *, rounds: int = ROUNDS, judged: bool = True
@@ -256,7 +262,7 @@ class Search:
                 trial.gain = gain
             if setting in verdicts:
                 trial.verdict = verdicts[setting]
-        noise = race.noise()
+        noise = race.noise
         if noise is not None:
             self._noise = [*self._noise[-1:], noise.variance]
         return race

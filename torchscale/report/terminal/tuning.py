@@ -67,6 +67,9 @@ def _answer(result: TuningExport) -> list[str]:
     lines = []
     if result.exposed_communication is not None:
         lines.append(f"Exchanging nothing at all would gain {format_gain(result.exposed_communication)}.")
+    if result.predicted_exposed_seconds:
+        sizes = ", ".join(f"{size} {format_seconds(value)}" for size, value in result.predicted_exposed_seconds.items())
+        lines.append(f"Predicted exposed gradient sync of a step, by bucket size: {sizes}.")
     winner = setting_label(result.winner)
     verified = result.verified
     if result.ending == "start failed":
@@ -88,7 +91,7 @@ def _answer(result: TuningExport) -> list[str]:
     seen = result.smallest_visible_gain
     power = "" if seen is None else f"; a gain of {format_percent(seen)} would have been seen (4 times in 5)"
     if result.ending != "complete":
-        why = "The time budget is used up" if result.ending == "budget" else "Interrupted"
+        why = "The time budget ended the search" if result.ending == "budget" else "Interrupted"
         ahead = f" {winner} was ahead, and is not verified." if result.winner else ""
         return [*lines, f"{why} after {format_seconds(result.seconds)} of launches.{ahead}"]
     if verified is not None:

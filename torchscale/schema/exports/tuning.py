@@ -71,6 +71,8 @@ class TuningExport(Export):
     """The winner's gain over the product of the gains of its changes alone, minus 1; null for fewer than two."""
     exposed_communication: RatioExport | None
     """A run that exchanges nothing over the start; null where it was not measured."""
+    predicted_exposed_seconds: dict[str, float]
+    """Bucket size: predicted exposed gradient sync of a step; empty where gradients were not timed."""
     smallest_visible_gain: float | None
     """The smallest gain that would have been seen with a probability of 80 %, as a share."""
     skipped: dict[str, str]

@@ -49,6 +49,8 @@ class RankSignals(Frozen):
             the measurement.
         unsynchronized_wall_seconds: What those windows took, with all they discard; none of it counts in throughput.
         bucket_bytes: Gradients of a step as they were sent.
+        bucket_ready_seconds: When each bucket of a step is ready, after the first; only of runs on CPUs that exchange
+            nothing.
         link: The link alone.
         collections: Garbage collections while measuring.
         collection_seconds: What they took.
@@ -62,6 +64,7 @@ class RankSignals(Frozen):
     unsynchronized_seconds: tuple[float, ...] | None = None
     unsynchronized_wall_seconds: float | None = None
     bucket_bytes: tuple[int, ...] | None = None
+    bucket_ready_seconds: tuple[float, ...] | None = None
     link: LinkSample | None = None
     collections: int
     collection_seconds: float

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
+from time import perf_counter
+
 import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -11,6 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torchscale.config.strategy import CommHook, Ddp
 from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.process_group import Ranks
+
+_READY_STEPS = 50
+"""Enough for a median; steps before them ran with buckets that DDP had not yet put into the order of the gradients."""
 
 
 def wrap(module: nn.Module, options: Ddp, ranks: Ranks) -> Parallel:
@@ -23,7 +30,8 @@ def wrap(module: nn.Module, options: Ddp, ranks: Ranks) -> Parallel:
         static_graph=options.static_graph,
         gradient_as_bucket_view=options.gradient_as_bucket_view,
     )
-    _register_hook(model, options.comm_hook)
+    times = ReadyTimes() if ranks.device.type == "cpu" and not options.exchanges_gradients else None
+    _register_hook(model, options.comm_hook, times)
     return Parallel(
         module,
         model,
@@ -31,6 +39,7 @@ def wrap(module: nn.Module, options: Ddp, ranks: Ranks) -> Parallel:
         quiet=True,
         gradients_first=True,
         bucket_bytes=lambda: _bucket_bytes(model),
+        bucket_ready_seconds=None if times is None else times.medians,
     )
 
 
@@ -40,7 +49,28 @@ def replicate(module: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
     return DistributedDataParallel(module, device_mesh=mesh)
 
 
-def _register_hook(model: DistributedDataParallel, hook: CommHook) -> None:
+class ReadyTimes:
+    """When each bucket of a step is ready, after the first one of the step. On a CPU alone: on a device, the host is
+    ahead of the kernels."""
+
+    def __init__(self) -> None:
+        self._steps: deque[list[float]] = deque(maxlen=_READY_STEPS)
+
+    def note(self, *, is_first: bool) -> None:
+        """A bucket is ready now."""
+        if is_first or not self._steps:
+            self._steps.append([])
+        self._steps[-1].append(perf_counter())
+
+    def medians(self) -> tuple[float, ...]:
+        """Over the last steps of as many buckets as the last one had; empty before any."""
+        if not self._steps:
+            return ()
+        whole = [step for step in self._steps if len(step) == len(self._steps[-1])]
+        return tuple(statistics.median(step[index] - step[0] for step in whole) for index in range(len(whole[-1])))
+
+
+def _register_hook(model: DistributedDataParallel, hook: CommHook, times: ReadyTimes | None) -> None:
     if hook == "fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif hook == "bf16":
@@ -51,11 +81,13 @@ def _register_hook(model: DistributedDataParallel, hook: CommHook) -> None:
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif hook == "noop":
         # DDP refuses a hook whose annotations are text, as all are here; a lambda has none.
-        model.register_comm_hook(None, lambda _, bucket: _completed(bucket.buffer()))
+        model.register_comm_hook(None, lambda _, bucket: _completed(bucket.buffer(), bucket.index(), times))
 
 
-def _completed(buffer: Tensor) -> torch.futures.Future[Tensor]:
+def _completed(buffer: Tensor, index: int, times: ReadyTimes | None) -> torch.futures.Future[Tensor]:
     """A bucket as it is on this rank, at once."""
+    if times is not None:
+        times.note(is_first=index == 0)
     future: torch.futures.Future[Tensor] = torch.futures.Future()
     future.set_result(buffer)
     return future

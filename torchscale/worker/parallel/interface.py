@@ -32,6 +32,7 @@ class Parallel:
         gradients_first: Whether the gradient sync that the step waits for comes after the last gradient is computed, so
             that the time from there to the end of the backward pass is exposed synchronization.
         bucket_bytes: Gradients of a step as they are sent, known after a few steps; ``None`` without buckets.
+        bucket_ready_seconds: When each of these is ready in a step, after the first; ``None`` where it is not timed.
         make_optimizer: Makes the strategy's optimizer around the cell's; ``None`` for the cell's itself.
         stages: The pipeline that runs forward and backward passes itself.
         norm_groups: Groups of ranks that hold other parameters of the same model; gradient norms are summed over them.
@@ -45,6 +46,7 @@ class Parallel:
     accumulating: Callable[[bool], None] | None = None
     gradients_first: bool = False
     bucket_bytes: Callable[[], tuple[int, ...]] | None = None
+    bucket_ready_seconds: Callable[[], tuple[float, ...]] | None = None
     make_optimizer: OptimizerMaker | None = None
     stages: Stages | None = None
     norm_groups: tuple[ProcessGroup, ...] = ()

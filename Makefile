@@ -14,7 +14,7 @@ WORKERS ?= $(shell expr $$(nproc) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fast fix lint types contracts unit unit-fast unit-quiet campaign clean
+.PHONY: help install demo test fast fix lint types contracts unit unit-fast unit-quiet campaign faults clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -72,7 +72,6 @@ unit-quiet: $(VENV)/.installed-dev
 
 # The long measurements behind the figures in docs/tested-on.md; hours, on a quiet machine.
 campaign: $(VENV)/.installed-dev
-	sh scripts/system-packages.sh campaign
 	$(BIN)/python benchmarks/fidelity.py --processes 10
 	$(BIN)/python benchmarks/fidelity.py --model resnet18 --image-size 64 --batch-size 8
 	$(BIN)/python benchmarks/fidelity.py --launches --pairs 20
@@ -91,12 +90,18 @@ campaign: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/signals.py --processes 10
 	$(BIN)/python benchmarks/diagnosis.py
 	$(BIN)/python benchmarks/hang_autopsy.py
+	$(BIN)/python benchmarks/tuning.py
+	$(BIN)/python benchmarks/prediction_nodes.py
 	$(BIN)/python benchmarks/trace_analysis.py
 	PYTHONPATH=. $(BIN)/python benchmarks/comparison.py
 	PYTHONPATH=. $(BIN)/python benchmarks/large_report.py
 	PYTHONPATH=. $(BIN)/python benchmarks/summary.py
 	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest -m "slow and not quiet"
 	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest tests/config/test_fuzz.py tests/traces/test_fuzz.py tests/store/test_damaged_files.py
+
+# Every fault of the table, and the table (build/faults.md): about half an hour.
+faults: $(VENV)/.installed-dev
+	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest -m faults --timeout 7200
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

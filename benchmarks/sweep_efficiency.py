@@ -8,9 +8,10 @@
     python benchmarks/sweep_efficiency.py --cells 1 --steps 300
 
 Cells: tiny-resnet at several batch sizes on one and two ranks, each with a fixed number of warm-up and timed steps; one
-cell is batch 32 on one rank. The share is the time in warm-up and measured steps ÷ the total wall time. Wall times are
-also given as a ratio to the bare torchruns, which are started one after the other and check nothing. Throughput of
-group ÷ cell: of all cells, the interval over cells.
+cell is batch 32 on one rank. The share is the time in warm-up and measured steps ÷ the total wall time; "with
+diagnosis" adds the steps without gradient sync that launches of several ranks run for it. Wall times are also given as
+a ratio to the bare torchruns, which are started one after the other and check nothing. Throughput of group ÷ cell: of
+all cells, the interval over cells.
 """
 
 from __future__ import annotations
@@ -52,10 +53,12 @@ class Cells:
 
 @dataclass(frozen=True)
 class Measured:
-    """A sweep: wall time and the part of it spent in steps, in seconds; samples per second by cell."""
+    """A sweep: wall time, and the parts of it in steps and in the diagnosis's steps, in seconds; samples per second by
+    cell."""
 
     wall: float
     steps: float
+    diagnosis: float
     rates: dict[tuple[int, int], float]
 
 
@@ -88,7 +91,8 @@ def main() -> None:
     for name, sweeps in measured.items():
         wall = statistics.fmean(sweep.wall for sweep in sweeps)
         share = statistics.fmean(sweep.steps / sweep.wall for sweep in sweeps)
-        line = f"  {name:5}  {wall:5.1f} s, {share:5.1%} in steps"
+        both = statistics.fmean((sweep.steps + sweep.diagnosis) / sweep.wall for sweep in sweeps)
+        line = f"  {name:5}  {wall:5.1f} s, {share:5.1%} in steps, {both:5.1%} with diagnosis"
         if "bare" in ways and arguments.repeats > 1:
             pairs = zip(sweeps, measured["bare"], strict=True)
             line += f"; ÷ bare {describe([mine.wall / bare.wall for mine, bare in pairs])}"
@@ -131,15 +135,16 @@ def _sweep(isolation: str, cells: Cells) -> Measured:
         wall = time.perf_counter() - started
         records = [json.loads(path.read_text()) for path in out.glob("cells/*/launch-0/record.json")]
     assert len(records) == cells.count
-    in_steps, rates = 0.0, {}
+    in_steps, diagnosis, rates = 0.0, 0.0, {}
     for record in records:
         ranks = record["payload"]["ranks"]
+        diagnosis += (ranks[0]["signals"] or {}).get("unsynchronized_wall_seconds") or 0.0
         in_steps += ranks[0]["warmup"]["seconds"] + sum(batch["seconds"] for batch in ranks[0]["batches"])
         seconds = max(sum(batch["seconds"] for batch in rank["batches"]) for rank in ranks)
         steps = sum(batch["steps"] for batch in ranks[0]["batches"])
         samples = ranks[0]["samples_per_step"]
         rates[samples, len(ranks)] = samples * len(ranks) * steps / seconds
-    return Measured(wall, in_steps, rates)
+    return Measured(wall, in_steps, diagnosis, rates)
 
 
 def _bare(cells: Cells) -> Measured:
@@ -158,7 +163,7 @@ def _bare(cells: Cells) -> Measured:
                 rate = json.loads(out.read_text())["samples_per_second"]
                 in_steps += (cells.warmup + cells.steps) * batch * ranks / rate
                 rates[batch, ranks] = rate
-    return Measured(time.perf_counter() - started, in_steps, rates)
+    return Measured(time.perf_counter() - started, in_steps, 0.0, rates)
 
 
 def _environment() -> dict[str, str]:

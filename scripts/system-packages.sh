@@ -1,9 +1,8 @@
 #!/bin/sh
 # Installs missing Debian packages that pip cannot install, if apt-get can be used:
 #   report   the text layout library that the PDF report needs
-#   tests    the same, Chromium for tests of the HTML report, a compiler for tests that compile models, and iproute2
-#            for tests over several nodes
-#   campaign the same, and Slurm with munge for tests of jobs
+#   tests    the same, Chromium for tests of the HTML report, a compiler for tests that compile models or stand in for
+#            the NVIDIA driver, iproute2 for tests over several nodes, and Slurm with munge for tests of jobs
 set -eu
 
 need=""
@@ -15,8 +14,6 @@ if [ "${1:-report}" != report ]; then
     [ -x /usr/bin/chromium ] || need="$need chromium"
     PATH="$PATH:/usr/sbin:/sbin" command -v tc >/dev/null 2>&1 || need="$need iproute2"
     command -v g++ >/dev/null 2>&1 || need="$need g++"
-fi
-if [ "${1:-report}" = campaign ]; then
     PATH="$PATH:/usr/sbin:/sbin" command -v slurmctld >/dev/null 2>&1 || need="$need slurmctld slurmd slurm-client munge"
 fi
 [ -n "$need" ] || exit 0

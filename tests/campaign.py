@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -17,6 +18,8 @@ def cases(always: Sequence[T], campaign: Sequence[T]) -> list[T]:
     return [*always, *(campaign if WHOLE else ())]
 
 
+FAULT_TABLE = Path(__file__).parents[1] / "build" / "faults.md"
+"""The table of the last campaign, with texts of any length."""
 FAULT = "fault"
 """Name of the property of a test that holds a row of the table."""
 _HEADINGS = ("fault", "how injected", "expected", "seen", "time")
@@ -35,3 +38,10 @@ def fault_table(rows: Iterable[tuple[Sequence[str], float]]) -> list[str]:
     cut = [[text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…" for text in row] for row in texts]
     widths = [max(map(len, column)) for column in zip(*cut, strict=True)]
     return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cut]
+
+
+def markdown_fault_table(rows: Iterable[tuple[Sequence[str], float]]) -> str:
+    """The same as Markdown, uncut."""
+    lines = [_HEADINGS, ["---"] * len(_HEADINGS)]
+    lines += [[*row, f"{seconds:.0f} s"] for row, seconds in sorted(rows, key=lambda item: tuple(item[0]))]
+    return "".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |\n" for line in lines)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.campaign import FAULT, WHOLE, fault_table
+from tests.campaign import FAULT, FAULT_TABLE, WHOLE, fault_table, markdown_fault_table
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -62,6 +62,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("campaign")]
     for item in items:
         in_slow_directory = any(item.path.is_relative_to(directory) for directory in SLOW_DIRECTORIES)
+        if "record_property" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.faults)
         if in_slow_directory or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: (not item.get_closest_marker("integration"), not item.get_closest_marker("slow")))
@@ -80,6 +82,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section(f"{len(rows)} faults")
         for line in fault_table(rows):
             terminalreporter.write_line(line)
+        FAULT_TABLE.parent.mkdir(exist_ok=True)
+        FAULT_TABLE.write_text(markdown_fault_table(rows))
+        terminalreporter.write_line(f"The whole texts: {FAULT_TABLE}")
 
 
 class _OneByOne(LoadScopeScheduling):  # type: ignore[misc]

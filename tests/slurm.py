@@ -1,5 +1,6 @@
 """A real Slurm of two or more nodes on one machine, from Debian's packages: a controller, and one ``slurmd`` for each
-network namespace of :mod:`tests.network`. Its files are in one directory, and all of it ends with the context.
+network namespace of :mod:`tests.network`, where the names of the nodes resolve. Its files are in one directory, its
+munge has a socket and a key of its own, and all of it ends with the context, or with the process that made it.
 
 ``python -m tests.slurm sinfo`` runs a command on the first node of such a cluster.
 """
@@ -18,13 +19,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from tests import network
 
-START_SECONDS = 20
+START_SECONDS = 60
 """Controller and nodes are up within 2 s on an idle machine."""
 _END_SECONDS = 10
 _COMMAND_SECONDS = 20
 _CPUS = 2
+_NEEDED = ("slurmctld", "slurmd", "sbatch", "srun", "munged")
 
 # proctrack/linuxproc and task/none need no control groups, which containers have not. A requeued job may start again
 # once its credential has expired, after 120 s by default. KillWait, between TERM and KILL, is 30 s by default.
@@ -71,6 +75,19 @@ class Slurm:
     directory: Path
     environment: Mapping[str, str]
 
+    def argv(self, node: network.Node, *command: str) -> list[str]:
+        """``command``, to be run on this node, where the names of all nodes resolve."""
+        return node.argv(*self._with_names(), *command)
+
+    def enter(self, node: network.Node) -> list[str]:
+        """What goes before a command on this node that may use all cores."""
+        return [*node.enter, *self._with_names()]
+
+    def _with_names(self) -> list[str]:
+        """A mount namespace with a file of its own as ``/etc/hosts``."""
+        script = 'mount --bind "$0" /etc/hosts && exec "$@"'
+        return [network.tool("unshare"), "-m", "sh", "-c", script, str(self.directory / "hosts")]
+
     def run(self, *command: str, directory: Path | None = None) -> str:
         """What a command of Slurm prints.
 
@@ -78,7 +95,7 @@ class Slurm:
             RuntimeError: it fails.
         """
         done = subprocess.run(
-            self.nodes[0].argv(*command),
+            self.argv(self.nodes[0], *command),
             cwd=directory or self.directory,
             env=self.environment,
             capture_output=True,
@@ -137,13 +154,22 @@ def slurm(
         extra_env: Variables for daemons, and so for whatever they start.
 
     Raises:
+        FileNotFoundError: Slurm or munge is not installed.
+        PermissionError: this user may make no namespaces, or is not root.
         RuntimeError: it does not come up.
     """
+    for name in _NEEDED:
+        network.tool(name)
+    if os.geteuid() != 0:
+        raise PermissionError(
+            f"slurmd starts jobs as their users, which root alone may do; this is {getpass.getuser()}"
+        )
     with ExitStack() as stack:
         made = stack.enter_context(network.cluster(nodes))
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-")))
         environment = {**os.environ, **(extra_env or {}), "SLURM_CONF": str(directory / "slurm.conf")}
         cluster = Slurm(tuple(made.nodes), directory, environment)
+        stack.callback(_kill_all, cluster)
         _configure(cluster, kill_wait_seconds)
         start = _Starter(cluster, stack)
         # A directory that only its owner may enter is refused as a place for the socket unless forced.
@@ -151,9 +177,9 @@ def slurm(
         socket, key = directory / "munge.socket", directory / "munge.key"
         start("munged", (), ["munged", "--foreground", "--force", f"--socket={socket}", f"--key-file={key}", *files])
         _wait(socket.exists, "munged", cluster)
-        start("slurmctld", cluster.nodes[0].enter, ["slurmctld", "-D", "-c"])
+        start("slurmctld", cluster.enter(cluster.nodes[0]), ["slurmctld", "-D", "-c"])
         for node in cluster.nodes:
-            start(f"slurmd-{node.hostname}", node.argv(), ["slurmd", "-D", "-N", node.hostname])
+            start(f"slurmd-{node.hostname}", cluster.argv(node), ["slurmd", "-D", "-N", node.hostname])
         _wait(lambda: _idle_nodes(cluster) == nodes, "Slurm", cluster)
         try:
             yield cluster
@@ -169,7 +195,8 @@ class _Starter:
 
     def __call__(self, name: str, enter: Sequence[str], command: Sequence[str]) -> None:
         log = self._stack.enter_context((self._cluster.directory / f"{name}.log").open("wb"))
-        argv = [*enter, network.tool(command[0]), *command[1:]]
+        # It is told to end when this process is killed, which then can end nothing.
+        argv = [*enter, network.tool("setpriv"), "--pdeathsig", "TERM", network.tool(command[0]), *command[1:]]
         process = subprocess.Popen(
             argv, env=self._cluster.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
@@ -202,6 +229,8 @@ def _configure(cluster: Slurm, kill_wait_seconds: int) -> None:
         kill_wait=kill_wait_seconds,
         nodes="\n".join(lines),
     )
+    names = ["127.0.0.1 localhost", *(f"{node.address} {node.hostname}" for node in cluster.nodes)]
+    (cluster.directory / "hosts").write_text("\n".join(names) + "\n")
     (cluster.directory / "slurm.conf").write_text(text)
 
 
@@ -225,10 +254,23 @@ def _cancel_all(cluster: Slurm) -> None:
     _wait(lambda: not cluster.run("squeue", "--noheader"), "the end of all jobs", cluster)
 
 
+def _kill_all(cluster: Slurm) -> None:
+    """End what is left of daemons and jobs, as after a controller that ends no job any more."""
+    mark, left = cluster.environment["SLURM_CONF"], []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get("SLURM_CONF") == mark:
+                process.kill()
+                left.append(process)
+        except (psutil.Error, OSError):  # it has ended, or is of another user
+            continue
+    psutil.wait_procs(left, _END_SECONDS)
+
+
 def main() -> int:
     """Run a command on the first node of a cluster of two. Returns its exit code."""
     with slurm() as cluster:
-        argv = cluster.nodes[0].argv(*sys.argv[1:])
+        argv = cluster.argv(cluster.nodes[0], *sys.argv[1:])
         return subprocess.run(argv, env=cluster.environment, check=False).returncode
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from torchscale.cli.rendering import chosen_formats
+from torchscale.cli.rendering import chosen_formats, write_rendered
 from torchscale.config.choices import CompareFormat, ReportFormat
 from torchscale.errors import UsageError
 
@@ -47,3 +50,16 @@ def test_a_contradiction_is_refused(formats: list[ReportFormat], output: str, to
 def test_a_suffix_of_a_format_that_a_command_does_not_write_is_refused() -> None:
     with pytest.raises(UsageError, match="there is no csv here"):
         chosen_formats(None, CompareFormat.TERMINAL, "difference.csv")
+
+
+ODD = "a\x1b[31mred\x9b1m \u202eback\r\n"
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, "a\ufffd[31mred\ufffd1m \ufffdback\r\n"), (False, ODD)])
+def test_a_terminal_is_not_controlled_by_what_is_printed_to_it(
+    terminal: bool, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe or a file gets the bytes as they are."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    assert write_rendered(ODD.encode(), "cells.csv", tmp_path, "-") is None
+    assert capsys.readouterr().out == shown

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cli.program import torchscale
 
@@ -51,3 +53,79 @@ def test_wrong_input_is_one_line_and_exit_code_2(folder: Path, arguments: list[s
     assert (done.returncode, done.stdout) == (2, "")
     assert expected in done.stderr
     assert len(done.stderr.splitlines()) <= 2
+
+
+KUBERNETES = ("--image", "ghcr.io/you/torchscale:1", "--results-claim", "results")
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("kubernetes", "TrainJob"), ("kubernetes-job", "Job")])
+def test_print_shows_manifests_alone_and_needs_no_cluster(folder: Path, engine: str, kind: str) -> None:
+    before = sorted(folder.rglob("*"))
+    done = torchscale(
+        folder, "submit", "my.yaml", "--engine", engine, *KUBERNETES, "--nodes", "4", "--benchmark.repeats=3", "--print"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    documents = {document["kind"]: document for document in yaml.safe_load_all(done.stdout)}
+    assert kind in documents
+    assert documents[kind]["metadata"]["name"] == "torchscale-my-run"
+    assert yaml.safe_load(documents["ConfigMap"]["data"]["config.yaml"])["benchmark"]["repeats"] == 3
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_without_kubectl_the_error_is_one_line(folder: Path) -> None:
+    done = torchscale(folder, "submit", "my.yaml", "--engine", "kubernetes", *KUBERNETES)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "kubectl cannot be started" in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--engine", "kubernetes"], "--image is missing"),
+        (["--engine", "kubernetes", *KUBERNETES, "--job-name", "a\nb"], "--job-name 'a\\nb': expected"),
+        (["--engine", "kubernetes", *KUBERNETES, "--qos", "high"], "--qos high: not an option of --engine kubernetes"),
+        (["--engine", "kubernetes-job", *KUBERNETES, "--env", "PET_NNODES=1"], "--env PET_NNODES: set by the job"),
+        (["--namespace", "lab"], "--namespace lab: not an option of --engine slurm"),
+    ],
+)
+def test_wrong_input_for_kubernetes_is_one_line(folder: Path, arguments: list[str], expected: str) -> None:
+    done = torchscale(folder, "submit", "my.yaml", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_submit_and_wait_through_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for kubectl keeps what is applied, and answers as a cluster in which the job has run."""
+    answer = {
+        "items": [
+            {
+                "kind": "Job",
+                "metadata": {"name": "torchscale-my-run"},
+                "status": {"conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}]},
+            },
+            {
+                "kind": "Pod",
+                "metadata": {"annotations": {"batch.kubernetes.io/job-completion-index": "0"}},
+                "status": {"containerStatuses": [{"name": "node", "state": {"terminated": {"message": "1\n"}}}]},
+            },
+        ]
+    }
+    (folder / "answer").write_text(json.dumps(answer))
+    program = folder / "kubectl"
+    program.write_text(
+        "#!/bin/bash\n"
+        'case "$*" in\n'
+        f"  apply*) cat > {folder}/applied ;;\n"
+        f'  *--output=json*) test -s {folder}/applied && cat "{folder}/answer" ;;\n'
+        '  *) echo "Error from server (NotFound): not found" >&2; exit 1 ;;\n'
+        "esac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    arguments = ("submit", "my.yaml", "--engine", "kubernetes-job", *KUBERNETES)
+    done = torchscale(folder, *arguments, "--wait")
+    assert (done.returncode, done.stdout) == (1, "torchscale-my-run\n")
+    assert "job torchscale-my-run: Failed (PodFailurePolicy)" in done.stderr
+    assert (folder / "applied").read_text() == torchscale(folder, *arguments, "--print").stdout

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+import time
 from collections.abc import Callable
 
 import pytest
@@ -56,7 +58,7 @@ def test_no_secret_reaches_a_file_or_the_terminal(program: Program) -> None:
             assert secret not in text, (name, text[max(0, text.index(secret) - 200) :][:400])
 
 
-KINDS = ["none", "clocks", "chdir", "signals", "prints", *cases([], ["closes"])]
+KINDS = ["none", "clocks", "chdir", "signals", "prints", *cases([], ["closes", "forks", "starts a session"])]
 
 
 def test_models_that_do_things_to_their_process(
@@ -103,3 +105,33 @@ def test_a_resumed_run_says_what_it_sets_aside(program: Program) -> None:
     assert refused.returncode == 2
     assert "a link that leads out" in refused.stderr.replace("\n", " ")
     assert sorted(str(path) for path in outside.rglob("*")) == before
+
+
+@pytest.mark.campaign
+def test_a_gigabyte_of_output_takes_little_space(
+    program: Program, record_property: Callable[[str, object], None]
+) -> None:
+    """While it is printed, and afterwards."""
+    config = program.config(models={"name": "hostile:build", "kind": "prints a gigabyte"}, gpu_counts=[1])
+    process = program.start("benchmark", config)
+    largest = 0
+    while process.poll() is None:
+        largest = max(largest, log_bytes(program))
+        time.sleep(0.01)
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    kept = log_bytes(program)
+    seen = f"ok, at most {largest / 1e6:.0f} MB on disk, {kept / 1e6:.0f} MB kept"
+    tell_fault(record_property, "a model: prints a gigabyte", "hostile.py in its fifth step", "ok, below 300 MB", seen)
+    assert kept < 20e6
+    assert 10e6 < largest < 300e6
+    assert program.leftovers() == []
+
+
+def log_bytes(program: Program) -> int:
+    """Space that all logs take."""
+    total = 0
+    for path in (program.directory / "results").rglob("*.log"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_blocks * 512
+    return total

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.campaign import WHOLE, cases, tell_fault
+from tests.kills import SWEEPS, Kills
+from tests.store.test_run_folder import measured
 
 from .conftest import RUN_SECONDS, Program
 
@@ -20,14 +22,9 @@ pytestmark = pytest.mark.integration
 
 NET = {"name": "faulty:build", "fault": "none"}
 ENDED_SECONDS = 20.0
+BEFORE_ANY_CODE_OF_OURS = "init_import_site"
+"""Python says it of a Ctrl-C while it starts."""
 KILLS = 40 if WHOLE else 3
-
-
-def wait_for_no_process(program: Program) -> None:
-    deadline = time.monotonic() + ENDED_SECONDS
-    while program.leftovers() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert program.leftovers() == []
 
 
 def wait_for_file(directory: Path, pattern: str, process: subprocess.Popen[str]) -> None:
@@ -38,43 +35,30 @@ def wait_for_file(directory: Path, pattern: str, process: subprocess.Popen[str])
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("isolation", cases(["cell"], ["group"]))
+@pytest.mark.timeout(300 + 60 * KILLS)
+@pytest.mark.parametrize(
+    ("isolation", "sweep"),
+    cases([("cell", "training")], [("group", "training"), ("cell", "every kind"), ("group", "every kind")]),
+)
 def test_killed_at_random_moments_and_resumed(
-    program: Program, isolation: str, record_property: Callable[[str, object], None]
+    program: Program, isolation: str, sweep: str, record_property: Callable[[str, object], None]
 ) -> None:
-    config = program.config(models=NET, gpu_counts=[2], batch_sizes=[4, 8], launch={"isolation": isolation})
+    kills = Kills(program, isolation, SWEEPS[sweep])
     chance = random.Random(7)
-    complete: dict[str, str] = {}
-    killed = 0
-    for _ in range(KILLS):
-        process = program.start("benchmark", config)
-        time.sleep(chance.uniform(1.5, 9.0))
-        killed += process.poll() is None
-        process.kill()
-        process.communicate()
-        wait_for_no_process(program)
-        records = program.records() if (program.directory / "results/run").exists() else {}
-        for name, text in complete.items():
-            assert json.dumps(records[name]) == text, f"{name} was changed or lost"
-        complete = {name: json.dumps(record) for name, record in records.items()}
-    done = program.run("benchmark", config)
-    assert done.returncode == 0, done.stderr
-    records = program.records()
-    assert len(records) == 2
-    assert all(record["state"] == "ok" for record in records.values())
-    assert all(json.dumps(records[name]) == text for name, text in complete.items())
-    for path in (program.directory / "results/run").rglob("*.json"):
-        json.loads(path.read_text())
-    assert not list((program.directory / "results/run/cells").rglob("*.tmp"))
-    assert not (program.directory / "results/run/.group").exists()
-    told = f"{killed} kills, 0 records lost or changed, 0 processes left"
+    while kills.killed < KILLS:
+        kills.strike(chance)
+    kills.finish()
     tell_fault(
-        record_property, f"torchscale is killed ({isolation})", "kill -9 at random moments", "nothing lost", told
+        record_property,
+        f"torchscale is killed ({sweep}, {isolation})",
+        "kill -9 at random moments, resumed",
+        "nothing lost",
+        kills.told,
     )
 
 
 @pytest.mark.parametrize(("presses", "isolation"), cases([(2, "cell"), (1, "group")], [(1, "cell"), (2, "group")]))
-def test_ctrl_c(program: Program, presses: int, isolation: str) -> None:
+def test_ctrl_c(program: Program, presses: int, isolation: str, record_property: Callable[[str, object], None]) -> None:
     config = program.config(
         models={**NET, "fault": "hang", "step": 6},
         gpu_counts=[2],
@@ -95,6 +79,52 @@ def test_ctrl_c(program: Program, presses: int, isolation: str) -> None:
     (record,) = program.records().values()
     assert record["state"] == "interrupted"
     assert program.leftovers() == []
+    tell_fault(
+        record_property,
+        f"Ctrl-C {'twice' if presses == 2 else 'once'} ({isolation})",
+        "SIGINT while ranks hang",
+        "exit 130, interrupted",
+        f"exit {process.returncode}, {record['state']} after {time.monotonic() - pressed:.1f} s",
+    )
+
+
+@pytest.mark.campaign
+def test_a_closed_terminal(program: Program, record_property: Callable[[str, object], None]) -> None:
+    config = program.config(models={**NET, "fault": "hang", "step": 6}, gpu_counts=[2])
+    process = program.start("benchmark", config)
+    wait_for_file(program.directory, "results/run/cells/*/launch-0/progress.jsonl", process)
+    process.send_signal(signal.SIGHUP)
+    output, _ = process.communicate(timeout=ENDED_SECONDS)
+    assert process.returncode == 130, output
+    (record,) = program.records().values()
+    assert record["state"] == "interrupted"
+    assert program.leftovers() == []
+    seen = f"exit {process.returncode}, {record['state']}"
+    tell_fault(record_property, "the terminal is closed", "SIGHUP while ranks hang", "exit 130, interrupted", seen)
+
+
+@pytest.mark.campaign
+def test_ctrl_c_during_a_report(program: Program, record_property: Callable[[str, object], None]) -> None:
+    """At any moment: the report is there in whole or not at all."""
+    measured(program.directory / "results" / "run")
+    codes: dict[int, int] = {}
+    for tenths in range(20):
+        process = program.start("report", "results/run", "--output", "out.html")
+        time.sleep(0.05 * tenths)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=ENDED_SECONDS)
+        if BEFORE_ANY_CODE_OF_OURS not in output:
+            assert process.returncode in (0, 130, -signal.SIGINT), output
+            assert "Traceback" not in output
+        codes[process.returncode] = codes.get(process.returncode, 0) + 1
+        written = program.directory / "out.html"
+        if written.exists():
+            assert written.read_text().rstrip().endswith("</html>")
+            written.unlink()
+        assert sorted(path.name for path in program.directory.iterdir()) == ["results"]
+    seen = ", ".join(f"exit {code}: {count}" for code, count in sorted(codes.items()))
+    tell_fault(record_property, "Ctrl-C during a report", "SIGINT after 0 to 0.95 s", "exit 130, no half report", seen)
+    assert codes.get(130, 0) > 0
 
 
 def test_a_longer_axis_resumes_another_setting_is_refused_and_a_truncated_record_is_redone(
@@ -132,13 +162,15 @@ def test_a_longer_axis_resumes_another_setting_is_refused_and_a_truncated_record
     assert kept.read_text() == whole[: len(whole) // 2]
 
 
-def test_two_sweeps_in_one_folder(program: Program) -> None:
+def test_two_sweeps_in_one_folder(program: Program, record_property: Callable[[str, object], None]) -> None:
     config = program.config(models={**NET, "fault": "hang", "step": 6}, gpu_counts=[1])
     first = program.start("benchmark", config)
     wait_for_file(program.directory, "results/run/cells/*/launch-0/progress.jsonl", first)
     second = program.run("benchmark", config)
     assert second.returncode == 2
     assert "another torchscale" in second.stderr
+    seen = f"exit {second.returncode}, another torchscale is writing"
+    tell_fault(record_property, "two sweeps in one directory", "both at once", "the second: exit 2", seen)
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=ENDED_SECONDS)
     assert first.returncode == 130

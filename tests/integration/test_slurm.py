@@ -1,10 +1,12 @@
-"""Sweeps in jobs of a real Slurm of two nodes: requeued, cancelled, killed, at the time limit."""
+"""Sweeps in jobs of a real Slurm of two nodes: submitted, requeued, cancelled, killed, at the time limit."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +27,15 @@ _DAEMONS = ("munged", "slurmctld", "slurmscriptd", "slurmd")
 _STOPPED = {"interrupted", "node_lost"}
 """Slurm sends TERM to all nodes of a job: node 0 stops by its own, or hears first that node 1 has left."""
 
-# Names of nodes do not resolve in namespaces, so --master is given; elsewhere torchscale takes it from Slurm.
+SUBMIT_SECONDS = 200
+"""From `submit --wait` to its end: two starts of a cell of two ranks, and the requeue between them."""
+
 _SCRIPT = """\
 #!/bin/bash
 #SBATCH --job-name=sweep --nodes=2 --ntasks-per-node=1 --requeue --open-mode=append --output=job.txt
 set -euo pipefail
 srun --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=30 {python} -m torchscale benchmark {config} \\
-    --token-file token --master {address}:{port} --output-dir results/run
+    --token-file token --master n0:{port} --output-dir results/run
 """
 
 
@@ -100,11 +104,115 @@ class Jobs:
             raise AssertionError(f"{error}\n{self.output}\n{self.cluster.logs()}") from error
 
 
+@dataclass(frozen=True)
+class Submitted:
+    """``torchscale submit --wait`` on the first node, of a cell of two ranks that is held at a step."""
+
+    program: Program
+    cluster: slurm.Slurm
+    process: subprocess.Popen[bytes]
+
+    @property
+    def hold(self) -> Path:
+        """While this file exists, launches stop at a step."""
+        return self.program.directory / "hold"
+
+    @property
+    def state_directory(self) -> Path:
+        """Script, log, secret and exit code of the job."""
+        return self.program.directory / "results/run.submit"
+
+    @property
+    def job(self) -> str:
+        """Its number, which is all that stdout says."""
+        return (self.program.directory / "stdout.txt").read_text().strip()
+
+    @property
+    def output(self) -> str:
+        """What submit, the job and the daemons have written so far."""
+        paths = [self.program.directory / "stderr.txt", *sorted(self.state_directory.glob("slurm-*.out"))]
+        return "\n".join([*(path.read_text() for path in paths), self.cluster.logs()])
+
+    def wait_until_held(self) -> None:
+        """Wait until both ranks have stopped at the step."""
+        self.wait_for(lambda: all((self.hold.parent / f"held-{rank}").exists() for rank in (0, 1)), "the held step")
+
+    def release(self, condition: Callable[[], bool], what: str) -> None:
+        """Let launches go on once a condition is true."""
+        self.wait_for(condition, what)
+        self.hold.unlink()
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until a condition is true.
+
+        Raises:
+            AssertionError: it is not within :data:`JOB_SECONDS`, or ``submit`` has ended; with all output.
+        """
+
+        def reached() -> bool:
+            assert self.process.poll() is None, f"submit has ended before {what}\n{self.output}"
+            return condition()
+
+        try:
+            wait_for(reached, what, JOB_SECONDS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.output}") from error
+
+    def states(self) -> list[str]:
+        """Of the launches measured so far."""
+        return [record["state"] for record in self.program.records().values()]
+
+    def end(self) -> int:
+        """The exit code of ``submit``, once it has ended by itself.
+
+        Raises:
+            AssertionError: it does not; with all output.
+        """
+        try:
+            return self.process.wait(SUBMIT_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"{error}\n{self.output}") from error
+
+
+@contextmanager
+def submitted(program: Program, time_limit: str) -> Iterator[Submitted]:
+    """Submit on a cluster of two nodes; no process may be left of either."""
+    _need_root()
+    hold = program.directory / "hold"
+    hold.touch()
+    name = config(program, models=["held:build"], gpu_counts=[2])
+    with slurm.slurm(extra_env={**program.env(), "TORCHSCALE_TEST_HOLD": str(hold)}) as cluster:
+        argv = program.argv(
+            "submit", name, "--nodes", "2", "--time", time_limit, "--output-dir", "results/run", "--wait"
+        )
+        with (
+            (program.directory / "stdout.txt").open("wb") as stdout,
+            (program.directory / "stderr.txt").open("wb") as stderr,
+            subprocess.Popen(
+                cluster.argv(cluster.nodes[0], *argv),
+                cwd=program.directory,
+                env=cluster.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+            ) as process,
+        ):
+            try:
+                yield Submitted(program, cluster, process)
+            finally:
+                process.kill()
+    assert program.leftovers() == []
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0 and not os.environ.get("CI"):
+        pytest.skip("slurmd starts jobs as their users, which root alone may do")
+
+
 @pytest.fixture
 def jobs(program: Program) -> Iterator[Jobs]:
     """A cluster and the sweep's script; no process may be left of either."""
-    if os.geteuid() != 0:
-        pytest.skip("slurmd and munged of these tests run as root")
+    _need_root()
     hold = program.directory / "hold"
     name = config(program, models=["tiny-decoder", "held:build"], gpu_counts=[2])
     token = program.directory / "token"
@@ -112,10 +220,62 @@ def jobs(program: Program) -> Iterator[Jobs]:
     token.write_text(TOKEN)
     with slurm.slurm(extra_env={**program.env(), "TORCHSCALE_TEST_HOLD": str(hold)}) as cluster:
         script = program.directory / "sweep.sh"
-        address = cluster.nodes[0].address
-        script.write_text(_SCRIPT.format(python=sys.executable, config=name, address=address, port=PORT))
+        script.write_text(_SCRIPT.format(python=sys.executable, config=name, port=PORT))
         yield Jobs(program, cluster, script, hold)
     assert program.leftovers() == []
+
+
+def check_resumed(sweep: Submitted) -> None:
+    """The job was stopped cleanly and queued once more, and has measured its cell then; its secret has gone."""
+    assert sweep.end() == 0, sweep.output
+    assert sweep.states() == ["ok"]
+    assert sweep.cluster.restarts(sweep.job) == 1
+    assert "interrupted" in sweep.output
+    assert (sweep.state_directory / f"exit-{sweep.job}").read_text() == "0\n"
+    assert list(sweep.state_directory.glob("token-*")) == []
+    sweep.cluster.wait(sweep.job, "COMPLETED", seconds=JOB_SECONDS)
+    left = [process for process in sweep.program.leftovers() if not process.name().startswith(_DAEMONS)]
+    assert left == []
+
+
+def test_a_submitted_sweep_stops_at_the_signal_before_its_time_limit_and_resumes(program: Program) -> None:
+    """The signal comes from here, as Slurm would send it two minutes before the limit."""
+    with submitted(program, "1:00:00") as sweep:
+        sweep.wait_until_held()
+        sweep.cluster.run("scancel", "--batch", "--signal=TERM", sweep.job)
+        sweep.release(lambda: sweep.states() != [], "the record of the launch that was stopped")
+        check_resumed(sweep)
+
+
+@pytest.mark.campaign
+def test_slurm_itself_stops_a_submitted_sweep_before_its_time_limit(program: Program) -> None:
+    """Three minutes are the shortest limit that leaves time to start before the signal, two minutes before its end."""
+    with submitted(program, "3") as sweep:
+        sweep.wait_until_held()
+        sweep.release(lambda: sweep.states() != [], "the record of the launch that was stopped")
+        check_resumed(sweep)
+
+
+@pytest.mark.campaign
+def test_a_submitted_job_that_is_cancelled_leaves_no_process_and_the_next_one_continues(program: Program) -> None:
+    with submitted(program, "1:00:00") as sweep:
+        sweep.wait_until_held()
+        sweep.cluster.run("scancel", sweep.job)
+        assert sweep.end() != 0, sweep.output
+        assert sweep.cluster.state(sweep.job) == "CANCELLED"
+        assert set(sweep.states()) <= _STOPPED
+        sweep.hold.unlink()
+        argv = program.argv("submit", "config.json", "--nodes", "2", "--output-dir", "results/run", "--wait")
+        done = subprocess.run(
+            sweep.cluster.argv(sweep.cluster.nodes[0], *argv),
+            cwd=program.directory,
+            env=sweep.cluster.environment,
+            capture_output=True,
+            timeout=SUBMIT_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, sweep.output
+        assert sweep.states() == ["ok"]
 
 
 @pytest.mark.campaign

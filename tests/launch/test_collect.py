@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,6 +97,13 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
             State.KILLED,
             "torchrun was killed by SIGTERM",
         ),
+        (
+            {"failures": (LOST,), "exit_codes": {1: 1}, "logged_errors": {1: "OSError: no space"}},
+            State.CRASHED,
+            "rank 1 exited with 1 and its log ends with OSError: no space",
+        ),
+        ({"torchrun_error": "OSError: no space"}, State.CRASHED, "torchrun failed: OSError: no space"),
+        ({"torchrun_error": "OSError: x", "exit_codes": {1: -11}}, State.CRASHED, "rank 1 crashed with SIGSEGV"),
         ({"ending": Ending(EndingKind.TIMEOUT, None, "too long")}, State.TIMEOUT, "too long"),
         ({"ending": Ending(EndingKind.INTERRUPTED, None, "stopped")}, State.INTERRUPTED, "stopped"),
         ({"ending": Ending(EndingKind.NOT_STARTED, None, "no python")}, State.CRASHED, "no python"),
@@ -166,6 +175,49 @@ def collect(directory: Path, ending: Ending = ENDED, *, log_step_times: bool = T
         log_step_times=log_step_times,
     )
     return collect_launch(task, directory, ending, command=("torchrun",), started_at="", seconds=9.0, oom_kills=0)
+
+
+def torchrun_told(directory: Path, rank: int, exit_code: int) -> None:
+    """torchrun's summary of a rank that failed."""
+    text = f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {exit_code} (pid: 7)\n"
+    (directory / "torchrun.log").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "log", "reason"),
+    [
+        (
+            -6,
+            "what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 1056 vs 4. Received data size "
+            "doesn't match\nFatal Python error: Aborted\n" + "  File x, line 1\n" * 2000,
+            "rank 1 crashed with SIGABRT; rank 1 received 1.03 KiB in a collective of 4.00 B: another rank called "
+            "another one",
+        ),
+        (
+            1,
+            "Traceback (most recent call last):\n  File x\nOSError: [Errno 28] No space left on device: 'y'\n",
+            "rank 1 exited with 1 and its log ends with OSError: [Errno 28] No space left on device: 'y'",
+        ),
+        (1, "Error without a colon\nfine\n", "rank 1 exited with 1 and wrote no error"),
+    ],
+)
+def test_where_no_rank_wrote_why_its_log_tells(tmp_path: Path, exit_code: int, log: str, reason: str) -> None:
+    torchrun_told(tmp_path, 1, exit_code)
+    (tmp_path / "rank-1.stderr.log").write_text(log)
+    record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
+    assert (record.state, record.reason) == (State.CRASHED, reason)
+
+
+def test_a_torchrun_that_fails_itself_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "torchrun.log").write_text("Traceback:\n  File x\ntorch.distributed.DistStoreError: Failed to init\n")
+    record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
+    assert record.reason == "torchrun failed: torch.distributed.DistStoreError: Failed to init"
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
+    assert record.reason.endswith("; the disk of the results has 4.00 KiB free")
 
 
 def test_a_step_of_the_group_is_the_slowest_ranks(tmp_path: Path) -> None:

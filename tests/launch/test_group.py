@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 
 from tests.factories import experiment, machine, training_result
 from tests.integration.conftest import FAST, MODELS
+from torchscale.launch.autopsy import rank_processes
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.group import Group
-from torchscale.launch.process import find_token_processes
+from torchscale.launch.process import find_token_processes, wait_until
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
@@ -54,6 +56,10 @@ def run(group: Group, task: LaunchTask, directory: Path, **changes: Any) -> Laun
     task = task.model_copy(update={"started_at": time.time()})
     options = {"limits": LIMITS, "stop": StopRequest(), "on_progress": lambda progress: None, **changes}
     return group.run(task, directory, **options)
+
+
+def pids(processes: Mapping[int, psutil.Process]) -> dict[int, int]:
+    return {number: process.pid for number, process in processes.items()}
 
 
 def env() -> dict[str, str]:
@@ -153,6 +159,28 @@ def test_a_model_that_starts_threads_when_imported_runs_in_the_process_itself(tm
     assert not find_token_processes(group._process.token)
 
 
+def test_a_users_module_is_imported_by_each_rank_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks are forks of the agent; a module may read the rank when it is imported."""
+    (tmp_path / "torch.py").write_text("raise ImportError('the working directory was searched first')\n")
+    (tmp_path / "mine.py").write_text(
+        "import os\nfrom pathlib import Path\nfrom faulty import build\n"
+        "Path(__file__).with_name('imported-' + os.environ['RANK']).write_text(str(os.getpid()))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    (task,) = tasks({"name": "mine:build", "fault": "none"})
+    group = Group(task, tmp_path / "channel", env())
+    try:
+        record = run(group, task, tmp_path / "launch")
+        imported = {number: int((tmp_path / f"imported-{number}").read_text()) for number in (0, 1)}
+        # Once the copies that ran the launch have ended:
+        assert wait_until(lambda: pids(rank_processes(group._process.pid)) == imported, timeout_seconds=20)
+    finally:
+        group.close()
+    assert record.state is State.OK, record.reason
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", ["raise", "kill", "leave", "segfault", "nan"])
 def test_a_failure_ends_the_group_and_tells_its_cause(tmp_path: Path, fault: str) -> None:
@@ -185,7 +213,7 @@ def test_a_hang_in_a_group_is_ended_and_located(tmp_path: Path) -> None:
     group = Group(good, tmp_path / "channel", env())
     try:
         run(group, good, tmp_path / "good")
-        record = run(group, bad, tmp_path / "bad", limits=LaunchLimits(timeout_seconds=6, stall_seconds=60))
+        record = run(group, bad, tmp_path / "bad", limits=LaunchLimits(timeout_seconds=60, stall_seconds=6))
     finally:
         group.close()
     assert record.state is State.TIMEOUT

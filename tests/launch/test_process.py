@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,10 +16,13 @@ from torchscale.launch.process import (
     TOKEN_VARIABLE,
     ManagedProcess,
     find_token_processes,
+    rank_environment,
     run_bounded,
     tail,
     wait_until,
 )
+from torchscale.schema.launch.task import rank_process_name
+from torchscale.util.logs import KEPT_BYTES
 
 pytestmark = pytest.mark.slow
 
@@ -206,3 +210,50 @@ def test_a_daemon_with_a_clean_environment_is_named() -> None:
         assert done.stdout.strip() == f"pid {daemon.pid} (sleep), a daemon"
     finally:
         daemon.kill()
+
+
+def test_a_rank_that_is_a_fork_is_told_by_its_name() -> None:
+    """Its environment is that of its agent."""
+    name_itself = (
+        "import sys; from torchscale.worker.rank_process import name_process; "
+        "name_process(sys.argv[1]); print(flush=True); input()"
+    )
+    environments = {}
+    for name in (rank_process_name(998, 999), "rank-and-file"):
+        with subprocess.Popen(
+            [sys.executable, "-c", name_itself, name],
+            env={**os.environ, "RANK": "7"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            environments[name] = rank_environment(psutil.Process(process.pid))
+            process.communicate(b"\n")
+    fork, plain = environments.values()
+    assert plain["RANK"] == "7"
+    assert "WORLD_SIZE" not in plain
+    named = {name: fork[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
+    assert named == {"RANK": "998", "LOCAL_RANK": "998", "WORLD_SIZE": "999", "LOCAL_WORLD_SIZE": "999"}
+
+
+def test_of_a_long_output_the_end_is_returned() -> None:
+    code = "import sys\nfor number in range(1000): sys.stdout.write('x' * 199_999 + chr(10))\nprint('the end')"
+    done = run_bounded(python(code), timeout_seconds=60)
+    assert done.returncode == 0
+    assert done.stdout.endswith("x\nthe end\n")
+    assert len(done.stdout) <= KEPT_BYTES
+
+
+def test_what_is_given_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a file without a name: nothing stays behind when we are killed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = f"import os, sys; print(len(sys.stdin.read()), os.listdir({str(tmp_path)!r}))"
+    done = run_bounded(python(code), timeout_seconds=30, stdin="x" * 100_000)
+    assert done.stdout == "100000 []\n"
+
+
+def test_no_place_for_temporary_files_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/null/none")
+    with pytest.raises(MachineError, match="cannot write temporary files: Not a directory"):
+        run_bounded(python("pass"), timeout_seconds=5, stdin="x")

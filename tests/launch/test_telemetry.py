@@ -154,3 +154,11 @@ def test_launches_that_share_a_sampler_get_the_readings_of_their_own_time(tmp_pa
     sampler.close()
     assert [reading.time for reading in read_readings(first)[0]] == [1.0, 2.0]
     assert [reading.time for reading in read_readings(second)[0]] == [4.0], "the launch began after the fourth"
+
+
+def test_without_a_place_to_write_there_is_no_telemetry_and_no_error(tmp_path: Path) -> None:
+    """As on a full disk: telemetry must not stop a launch."""
+    sampler = Sampler(tmp_path / "absent", 1.0, ())
+    sampler.close()
+    (tmp_path / READINGS).write_text('{"time": 5, "memory_used_bytes": 1}\n')
+    Sampler(tmp_path, None, ()).copy_new(0.0, tmp_path / "absent")

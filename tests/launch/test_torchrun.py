@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
 import platform
+import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +20,7 @@ from torchscale.launch.autopsy import read_facts
 from torchscale.launch.collect import EndingKind
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.process import ManagedProcess
-from torchscale.launch.torchrun import Watch, run_launch, worker_environment
+from torchscale.launch.torchrun import Watch, run_launch, torchrun_command, worker_environment
 from torchscale.plan.expand import make_plan
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
@@ -299,3 +302,44 @@ def test_the_ranks_environment() -> None:
         "x",
         "1",
     )
+
+
+def test_nothing_has_to_be_resolved_to_start_ranks() -> None:
+    """Not every container has an /etc/hosts with ``localhost``."""
+    command = torchrun_command(2, Path("here"), "task.json")
+    assert "--standalone" not in command
+    assert "--rdzv-endpoint=127.0.0.1:0" in command
+
+
+def test_a_loopback_interface_that_is_down_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
+
+    monkeypatch.setattr(socket, "create_connection", unreachable)
+    watch = Watch(tmp_path, LaunchLimits(60.0, 60.0), StopRequest(), lambda _: None)
+    ending = watch.run(torchrun_command(1, tmp_path, "task.json"), {})
+    assert ending.kind is EndingKind.NOT_STARTED
+    assert "over 127.0.0.1 (is the loopback interface up?): Network is unreachable" in ending.detail
+    assert not (tmp_path / "logs").exists()
+
+
+def test_what_ranks_print_is_bounded_while_they_run(tmp_path: Path) -> None:
+    """Two hundred megabytes to torchrun's log: never more than a part of them takes space."""
+    log = tmp_path / "logs" / "run" / "attempt_0" / "0" / "stdout.log"
+    log.parent.mkdir(parents=True)
+    code = "import sys, time\nfor _ in range(100): sys.stdout.write('x' * 2**21); time.sleep(0.01)"
+    seen: list[int] = []
+
+    def look() -> bool:
+        seen.append(log.stat().st_blocks * 512)
+        return False
+
+    with log.open("wb") as file:
+        process = ManagedProcess([sys.executable, "-c", code], env=os.environ, stdout=file, stderr=file)
+        watch = Watch(tmp_path, LaunchLimits(60.0, 60.0), StopRequest(), lambda _: None)
+        watch.wait(process, look)
+        process.end()
+    assert log.stat().st_size == 100 * 2**21
+    assert max(seen) < 100 * 2**20

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.factories import experiment, machine, trained
-from torchscale.errors import MachineError
+from torchscale.errors import ConfigError, MachineError
+from torchscale.plan import expand
 from torchscale.plan.expand import Plan, make_plan
 
 
@@ -236,3 +237,25 @@ def test_what_no_node_can_run_is_an_error(content: dict[str, Any], message: str)
 def test_a_count_beyond_all_nodes_is_skipped() -> None:
     (entry,) = over_nodes(2, gpu_counts=[16]).cells
     assert entry.skip_reason == "needs 4 nodes of 4 devices; the sweep has 2"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            {"batch_sizes": list(range(1, 1001)), "gpu_counts": list(range(1, 101)), "launch": {"oversubscribe": True}},
+            r"100,000 cells \(1,000 batch_sizes × 100 gpu_counts\); at most 20,000 fit one run",
+        ),
+        (
+            {"batch_sizes": list(range(1, 101)), "benchmark": {"repeats": 1001}},
+            r"200,200 launches \(200 cells × benchmark.repeats 1,001\); at most 100,000",
+        ),
+    ],
+)
+def test_a_few_lines_that_stand_for_very_many_launches_are_refused_at_once(
+    content: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first cell is made: a hundred thousand take minutes and gigabytes."""
+    monkeypatch.setattr(expand, "_expand", lambda *_: pytest.fail("cells were made"))
+    with pytest.raises(ConfigError, match=message):
+        make_plan(experiment(**content), machine(cores=2))

@@ -22,11 +22,22 @@ from tests.factories import run as make_run
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
-from torchscale.report.document import AnyChart, Chart, ChartGrid, Document, Headline, Paragraph, Section, Table
+from torchscale.report.document import (
+    AnyChart,
+    Bullets,
+    Chart,
+    ChartGrid,
+    Document,
+    Headline,
+    Paragraph,
+    Section,
+    Table,
+)
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.sections.cost import cost_section
 from torchscale.report.sections.frontier import frontier_section
+from torchscale.report.sections.resources import telemetry_section
 from torchscale.report.sections.selection import (
     MAX_DETAILED,
     MAX_LINES,
@@ -132,6 +143,19 @@ def test_energy_is_there_without_a_price() -> None:
     telemetry = Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,))
     summary = summarize(make_run({cell.id: [launch_record(cell, telemetry=telemetry)]}, gpu_counts=[1]))
     assert rows(cost_section(summary, None)) == [["tiny ResNet, fp32, batch 8, 1 device", "0.0800", "3.47"]]
+
+
+def test_what_the_sampler_says_of_gpus_is_cut_and_controls_nothing() -> None:
+    (cell,) = cells(gpu_counts=[1])
+    problem = "no NVML \x1b[31m\x07\0\x9b\u202e" + "x" * 1_000_000
+    telemetry = Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(), problem=problem)
+    section = telemetry_section(
+        summarize(make_run({cell.id: [launch_record(cell, telemetry=telemetry)]}, gpu_counts=[1]))
+    )
+    (bullets,) = (block for block in section.blocks if isinstance(block, Bullets))
+    (text,) = bullets.items
+    assert text.startswith("No GPU telemetry: no NVML \ufffd[31m\ufffd\ufffd\ufffd\ufffdxxx")
+    assert len(text) < 700
 
 
 def test_the_frontier_marks_batches_that_ran_out_of_memory() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +17,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.factories import launch_record, run, trained
 from torchscale.errors import MachineError
+from torchscale.report import server
 from torchscale.report.server import LivePage, make_server
 from torchscale.run.serve import RunPage
 from torchscale.store.lock import locked_folder
@@ -27,11 +32,11 @@ def folder(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def port(folder: RunFolder) -> Iterator[int]:
-    with make_server(LivePage(RunPage(folder.path)), "127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    with make_server(LivePage(RunPage(folder.path)), "127.0.0.1", 0) as listening:
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield int(server.server_address[1])
-        server.shutdown()
+        yield int(listening.server_address[1])
+        listening.shutdown()
         thread.join(10)
 
 
@@ -88,6 +93,109 @@ def test_pages_of_others_cannot_read_it(port: int) -> None:
     assert get(port, "/", Host="evil.example")[0] == 403
     assert get(port, "/state", Host=f"evil.example:{port}")[0] == 403
     assert get(port, "/state", Host=f"localhost:{port}")[0] == 200
+
+
+@pytest.mark.parametrize("name", ["", "LOCALHOST", "[::1]:80", "127.0.0.1:1", "127.0.0.1"])
+def test_names_of_this_machine(port: int, name: str) -> None:
+    assert get(port, "/state", Host=name)[0] == (200 if name else 403)
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    ["GET /../../etc/passwd", "GET //etc/passwd", "GET /%2e%2e/experiment.json", "GET http://x/", "GET *"],
+)
+def test_no_spelling_of_a_path_leads_to_a_file(port: int, request_line: str) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(f"{request_line} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        answer = client.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.0 404")
+    assert answer.endswith(b"\r\n\r\nnot found")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\0\xff\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n" + b"A:" + b"x" * 70_000 + b"\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_is_refused(port: int, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client, contextlib.suppress(ConnectionError):
+        client.sendall(sent)
+        answer = client.makefile("rb").read()
+        assert any(told in answer for told in (b"HTTP/1.0 4", b"Error code: 400", b"Error code: 505"))
+    assert get(port, "/state")[0] == 200
+
+
+def test_a_client_that_goes_away_leaves_no_word(port: int, capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes by a reset
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.sendall(b"GET / HT")
+    assert get(port, "/state")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_sends_byte_by_byte_is_hung_up_on(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_REQUEST_SECONDS", 0.5)
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.settimeout(0.05)
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            try:
+                client.sendall(b"G")
+                if client.recv(100) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        assert time.monotonic() < end, "the server went on reading"
+
+
+def test_very_many_clients_take_no_more_threads_than_there_are(port: int) -> None:
+    before = threading.active_count()
+    clients = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(3 * server._MAX_CONNECTIONS)]
+    try:
+        (*_, last) = clients
+        assert last.recv(1) == b"", "closed at once"
+        assert threading.active_count() - before <= server._MAX_CONNECTIONS
+    finally:
+        for client in clients:
+            client.close()
+    deadline = time.monotonic() + 30
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert get(port, "/state")[0] == 200
+
+
+@pytest.mark.parametrize(("host", "name"), [("::1", "[::1]"), ("::", "some.name"), ("0.0.0.0", "some.name")])  # noqa: S104
+def test_other_addresses(folder: RunFolder, host: str, name: str) -> None:
+    if ":" in host and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with make_server(LivePage(RunPage(folder.path)), host, 0) as listening:
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        port = listening.server_address[1]
+        with socket.create_connection(("::1" if ":" in host else "127.0.0.1", port), timeout=30) as client:
+            client.sendall(f"GET /state HTTP/1.1\r\nHost: {name}:{port}\r\n\r\n".encode())
+            assert client.makefile("rb").readline().startswith(b"HTTP/1.0 200")
+        listening.shutdown()
+        thread.join(10)
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_nothing_can_be_sent(port: int) -> None:

@@ -39,8 +39,8 @@ def folder(tmp_path: Path) -> RunFolder:
 @pytest.fixture
 def helpers(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Two helpers for the nine cells; the commands of those that were started."""
-    monkeypatch.setattr(reading, "_HEAD_START", 2)
-    monkeypatch.setattr(reading, "_CELLS_PER_PROCESS", 3)
+    monkeypatch.setattr(reading, "_HEAD_START_RANKS", 2)
+    monkeypatch.setattr(reading, "_RANKS_PER_PROCESS", 3)
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     started: list[list[str]] = []
     start = subprocess.Popen
@@ -62,7 +62,7 @@ def test_several_processes_find_what_one_does(
     assert states == [State.OK] * 3 + [State.OOM, State.OK, State.WAITING, State.OK, State.OK, State.WAITING]
     assert len(found.problems) == 1
     helpers.clear()
-    monkeypatch.setattr(reading, "_HEAD_START", 500)
+    monkeypatch.setattr(reading, "_HEAD_START_RANKS", 500)
     assert read_summary(folder.path) == found
     assert helpers == [], "few cells are not worth a process"
 

@@ -71,3 +71,20 @@ def test_a_folder_named_by_time() -> None:
     assert timestamped("comm").parent == Path("results")
     assert timestamped("comm").name.startswith("comm-20")
     assert timestamped("", Path("profiles")).name.startswith("20")
+
+
+def test_a_closed_terminal_asks_to_stop() -> None:
+    with stop_on_signals() as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert (stop.asked, stop.at_once) == (True, False)
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.asked
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,79 +1,104 @@
-"""What ``submit`` does around sbatch and squeue: folders, names, following a job."""
+"""Engines: which takes which options, and how a job is followed to its end."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import pytest
 
 from tests.factories import experiment
-from torchscale.config.load import load_experiment
+from torchscale.config.choices import SubmitEngine
 from torchscale.errors import MachineError, UsageError
 from torchscale.run import submit
-from torchscale.run.submit import SlurmOptions, SubmittedJob, check_counts, follow, job_name, slurm_job, slurm_script
+from torchscale.run.engines.interface import JobState
+from torchscale.run.submit import (
+    IndexedJobOptions,
+    JobOptions,
+    KubernetesOptions,
+    SlurmOptions,
+    SubmitOptions,
+    SubmittedJob,
+    TrainJobOptions,
+    follow,
+    prepare,
+)
+
+JOB = SubmittedJob("77", "run", "slurm-77.out")
+KUBERNETES = SubmitOptions(JobOptions(image="image"), kubernetes=KubernetesOptions(results_claim="results"))
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> SubmittedJob:
-    state = tmp_path / "run.submit"
-    state.mkdir()
-    return SubmittedJob("77", tmp_path / "run", state / "job.sbatch", state / "slurm-77.out")
+@dataclass
+class Answers:
+    """An engine whose scheduler answers so."""
+
+    answers: list[JobState | OSError]
+    scheduler: str = "squeue"
+    asked: list[SubmittedJob] = field(default_factory=list)
+
+    def render(self) -> str:
+        return ""
+
+    def submit(self) -> SubmittedJob:
+        return JOB
+
+    def state(self, job: SubmittedJob) -> JobState:
+        self.asked.append(job)
+        answer = self.answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
 
 
-def test_the_script_carries_the_whole_experiment(tmp_path: Path) -> None:
-    wanted = experiment(gpu_counts=[1, 16])
-    script = slurm_script(wanted, SlurmOptions(nodes=2, time="10"), tmp_path / "run")
-    config = tmp_path / "config.yaml"
-    config.write_text(script.partition("<<'")[2].partition("\n")[2].partition("\nTORCHSCALE_CONFIG")[0])
-    assert load_experiment(config) == wanted
-    assert slurm_job(wanted, SlurmOptions(nodes=2, time="10"), tmp_path / "run").state_directory == (
-        tmp_path / "run.submit"
-    )
+def test_every_engine_renders_the_same_experiment_its_way(tmp_path: Path) -> None:
+    wanted = experiment(experiment_name="demo")
+    assert prepare(SubmitEngine.SLURM, wanted, SubmitOptions(), tmp_path / "run").render().startswith("#!/bin/bash\n")
+    assert "\nkind: TrainJob\n" in prepare(SubmitEngine.KUBERNETES, wanted, KUBERNETES).render()
+    assert "\nkind: Job\n" in prepare(SubmitEngine.KUBERNETES_JOB, wanted, KUBERNETES).render()
 
 
-def test_a_job_is_named_after_its_experiment_unless_it_is_named() -> None:
-    assert job_name(experiment(experiment_name="A_b.C"), None) == "torchscale-a-b-c"
-    assert len(job_name(experiment(experiment_name="x" * 90), None)) == 40
-    assert job_name(experiment(), "mine") == "mine"
+@pytest.mark.parametrize(
+    ("engine", "changes", "expected"),
+    [
+        (
+            "kubernetes",
+            {"slurm": SlurmOptions(partition="gpu")},
+            "--partition gpu: not an option of --engine kubernetes",
+        ),
+        ("kubernetes-job", {"slurm": SlurmOptions(sbatch_option=("x=1",))}, "--sbatch-option x=1: not an option"),
+        ("kubernetes", {"indexed_job": IndexedJobOptions(0)}, "--restarts 0: not an option of --engine kubernetes"),
+        (
+            "kubernetes-job",
+            {"train_job": TrainJobOptions("r")},
+            "--runtime r: not an option of --engine kubernetes-job",
+        ),
+        ("slurm", {}, "--results-claim results: not an option of --engine slurm"),
+    ],
+)
+def test_an_option_of_another_engine_is_refused(engine: str, changes: dict[str, object], expected: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        prepare(SubmitEngine(engine), experiment(), replace(KUBERNETES, **changes))  # type: ignore[arg-type]
+    assert expected in caught.value.message
+    assert "it is for --engine" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("counts", [(0, None, None), (1025, None, None), (1, 0, None), (1, None, 5000)])
-def test_counts_out_of_range_are_refused(counts: tuple[int, int | None, int | None]) -> None:
-    with pytest.raises(UsageError, match="expected 1 to"):
-        check_counts(*counts)
+def test_every_group_of_options_belongs_to_an_engine() -> None:
+    known = {group for kind in submit._ENGINES.values() for group in kind.groups}
+    assert known == {each.name for each in fields(SubmitOptions)} - {"job"}
+    assert set(submit._ENGINES) == set(SubmitEngine)
 
 
-def test_a_job_is_followed_through_a_requeue_and_a_silent_controller(
-    job: SubmittedJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers: list[str | OSError] = ["PENDING", "RUNNING", OSError("silent"), "PENDING", "RUNNING", "COMPLETED"]
-    states = iter(answers)
-
-    def job_state(number: str) -> str:
-        assert number == "77"
-        state = next(states)
-        if isinstance(state, OSError):
-            raise state
-        return state
-
-    monkeypatch.setattr(submit, "job_state", job_state)
-    (job.script.parent / "exit-77").write_text("3\n")
+def test_a_job_is_followed_through_a_requeue_and_a_silent_scheduler() -> None:
+    pending, running = JobState("PENDING"), JobState("RUNNING")
+    engine = Answers([pending, pending, running, OSError("silent"), pending, running, JobState("COMPLETED", 3)])
     notes: list[str] = []
-    assert follow(job, notes.append, poll_seconds=0) == 3
-    said = [note.removeprefix("job 77: ").removesuffix(", launches measured: 0") for note in notes]
-    assert said == ["PENDING", "RUNNING", "PENDING", "RUNNING", "COMPLETED"]
+    assert follow(engine, JOB, notes.append, poll_seconds=0) == 3
+    states = [note.removeprefix("job 77: ") for note in notes]
+    assert states == ["PENDING", "RUNNING", "PENDING", "RUNNING", "COMPLETED"]
+    assert set(engine.asked) == {JOB}
 
 
-def test_a_job_that_left_no_exit_code_has_failed(job: SubmittedJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submit, "job_state", lambda number: None)
-    assert follow(job, lambda note: None) == 1
-
-
-def test_a_controller_that_stays_silent_ends_the_waiting(job: SubmittedJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    def job_state(number: str) -> str:
-        raise OSError("Unable to contact")
-
-    monkeypatch.setattr(submit, "job_state", job_state)
+def test_a_scheduler_that_stays_silent_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit, "_PATIENCE_SECONDS", -1.0)
-    with pytest.raises(MachineError, match="squeue does not answer: Unable to contact"):
-        follow(job, lambda note: None, poll_seconds=0)
+    with pytest.raises(MachineError, match="job 77: squeue does not answer: Unable to contact"):
+        follow(Answers([OSError("Unable to contact")]), JOB, lambda note: None, poll_seconds=0)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from torchscale.util import logs
-from torchscale.util.logs import clean_logs, keep_log
+from torchscale.util.logs import LogLimit, clean_logs, keep_log
 from torchscale.util.redaction import REDACTED
 
 
@@ -56,3 +58,87 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (folder / "a.log").symlink_to(outside)
     clean_logs(folder)
     assert outside.read_text() == "password=correct-horse-7\n"
+
+
+def write_lines(file: BinaryIO, first: int, count: int) -> None:
+    """``count`` lines of 1 KiB that begin with their number."""
+    file.write(b"".join(f"{number:<1023}\n".encode() for number in range(first, first + count)))
+    file.flush()
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log 64 KiB are kept, and it is cut in pieces of 32 KiB and more."""
+    monkeypatch.setattr(logs, "KEPT_BYTES", 2**16)
+    monkeypatch.setattr(logs, "_CHUNK_BYTES", 2**15)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_log_is_bounded_while_it_grows(tmp_path: Path) -> None:
+    log = tmp_path / "stdout.log"
+    with log.open("wb") as file:
+        limit = LogLimit("*.log", directory=tmp_path)
+        for first in range(0, 4000, 40):
+            write_lines(file, first, 40)
+            limit.apply()
+            assert log.stat().st_size == (first + 40) * 1024
+            assert log.stat().st_blocks * 512 <= 2**16 + 2**15 + 40 * 1024 + 3 * 4096, "kept, a piece, and what is new"
+    keep_log(log, log)
+    lines = log.read_text().splitlines()
+    assert [int(line) for line in (*lines[:32], *lines[-32:])] == [*range(32), *range(3968, 4000)]
+    assert lines[33] == f"[torchscale: {3936 * 1024:,} bytes left out here]"
+
+
+@pytest.mark.usefixtures("small")
+def test_a_file_system_without_holes_keeps_the_beginning_and_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_LIBC", None)
+    log = tmp_path / "stdout.log"
+    with log.open("wb") as file:
+        limit = LogLimit("*.log", directory=tmp_path)
+        for first in range(0, 4000, 40):
+            write_lines(file, first, 40)
+            limit.apply()
+            assert log.stat().st_blocks * 512 <= 2**16 + 2**15 + 40 * 1024 + 3 * 4096
+        write_lines(file, 4000, 8)
+    keep_log(log, log)
+    lines = log.read_text().splitlines()
+    assert [int(line) for line in (*lines[:32], *lines[-8:])] == [*range(32), *range(4000, 4008)]
+    assert "\0" not in log.read_text()
+    assert "bytes left out here]" in lines[33]
+
+
+@pytest.mark.usefixtures("small")
+def test_what_was_printed_before_is_left_as_it_is(tmp_path: Path) -> None:
+    """A group's log holds the output of earlier launches; what of this launch is kept begins after it."""
+    log = tmp_path / "stdout.log"
+    with log.open("wb") as file:
+        write_lines(file, 0, 300)
+        limit = LogLimit("*.log", directory=tmp_path)
+        write_lines(file, 300, 300)
+        limit.apply()
+    keep_log(log, tmp_path / "kept.log", start=300 * 1024)
+    lines = (tmp_path / "kept.log").read_text().splitlines()
+    assert [int(line) for line in (*lines[:32], *lines[-32:])] == [*range(300, 332), *range(568, 600)]
+    assert [int(line) for line in log.read_bytes()[: 300 * 1024].splitlines()] == list(range(300))
+
+
+@pytest.mark.usefixtures("small")
+def test_new_logs_are_bounded_too_and_links_and_pipes_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_SEARCH_SECONDS", 0.0)
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"x" * 2**20)
+    folder = tmp_path / "launch"
+    folder.mkdir()
+    limit = LogLimit("*.log", directory=folder)
+    (folder / "link.log").symlink_to(outside)
+    os.mkfifo(folder / "pipe.log")
+    (folder / "new.log").write_bytes(b"x" * 2**20)
+    limit.apply()
+    assert outside.read_bytes() == b"x" * 2**20
+    assert (folder / "new.log").stat().st_blocks * 512 < 2**17
+    (folder / "new.log").unlink()
+    limit.apply()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,6 +161,34 @@ def test_a_lost_gpu_does_not_hide_the_others() -> None:
     assert facts.unreadable == ("GPU 0: GPU is lost",)
     assert [gpu.index for gpu in facts.gpus] == [1, 2]
     assert [(pair.first, pair.second) for pair in facts.pairs] == [(1, 2)]
+
+
+def test_a_lost_gpu_is_named_by_the_address_that_the_kernel_keeps(tmp_path: Path) -> None:
+    for address in ("0000:2a:00.0", "0000:18:00.0", "0000:3a:00.0"):
+        (tmp_path / address).mkdir()
+
+    def handle(index: int) -> int:
+        if index in lost:
+            raise NVMLError("GPU is lost", 15)
+        return index
+
+    def pci(handle: int) -> SimpleNamespace:
+        return SimpleNamespace(domain=0, bus=(0x18, 0x2A, 0x3A)[handle], device=0)
+
+    calls = {
+        "nvmlDeviceGetHandleByIndex": handle,
+        "nvmlDeviceGetCount": lambda: 3,
+        "nvmlDeviceGetPciInfo": pci,
+    }
+    lost = {1}
+    assert driver_facts(fake_nvml(**calls), tmp_path).unreadable == ("GPU 1 (0000:2a:00.0): GPU is lost",)
+    lost = {0, 2}
+    assert driver_facts(fake_nvml(**calls), tmp_path).unreadable == (
+        "GPU 0 (0000:18:00.0): GPU is lost",
+        "GPU 2 (0000:3a:00.0): GPU is lost",
+    )
+    (tmp_path / "0000:db:00.0").mkdir()  # one more than the library counts: which is which is not known
+    assert driver_facts(fake_nvml(**calls), tmp_path).unreadable[0] == "GPU 0: GPU is lost"
 
 
 def test_gpus_of_other_containers_are_not_broken() -> None:

@@ -21,8 +21,9 @@ class InputKind(str, Enum):
     TOKENS = "tokens"
 
 
-OptionValue = int | float | bool | str
-"""Types of a model option in a config."""
+OptionValue = bool | int | float | str
+"""Types of a model option in a config. ``bool`` first: a union writes a value as its first type that fits, and a
+bool is an ``int``."""
 
 OPTION_ALIASES: Mapping[str, str] = MappingProxyType({"seq_len": "sequence_length"})
 """Other names of options, as users may write them."""

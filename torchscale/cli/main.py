@@ -23,6 +23,7 @@ from torchscale.cli import (
     compare,
     config,
     docs,
+    export,
     hardware,
     init,
     memory,
@@ -31,6 +32,7 @@ from torchscale.cli import (
     report,
     runs,
     submit,
+    tune,
     validate,
 )
 from torchscale.cli.command import finish_commands
@@ -38,6 +40,7 @@ from torchscale.cli.earlier import Program
 from torchscale.cli.options import CONTEXT_SETTINGS
 from torchscale.cli.output import configure_output, print_error, replace_unprintable
 from torchscale.errors import ExitCode, TorchscaleError, UsageError
+from torchscale.util.process_exit import stop_signals
 from torchscale.util.text import is_text, shown_bytes
 from torchscale.version import __version__
 
@@ -84,8 +87,10 @@ app.command("memory", context_settings=CONTEXT_SETTINGS)(memory.memory)
 app.add_typer(profile.app, name="profile")
 app.add_typer(report.app, name="report")
 app.command("runs")(runs.runs)
+app.command("export")(export.export)
 app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
+app.command("tune", context_settings=CONTEXT_SETTINGS)(tune.tune)
 app.add_typer(baseline.app, name="baseline")
 app.command("autopsy")(autopsy.autopsy)
 app.command("init")(init.init)
@@ -138,7 +143,7 @@ def main() -> None:
     """Run the program and leave with its exit code."""
     _Interrupted.raised = False
     replace_unprintable()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
         _refuse_broken_text()

@@ -75,7 +75,8 @@ def write_rendered(rendered: bytes, name: str, directory: Path, output: str | No
         if name.endswith(".pdf"):
             raise UsageError("a PDF does not go to the terminal", hint="name a file with --output")
         text = rendered.decode()
-        typer.echo(strip_control(text, keep="\r") if sys.stdout.isatty() else text, nl=False)
+        shown = strip_control(text, keep="\r") if sys.stdout.isatty() else text
+        typer.echo(shown, nl=False, color=True)  # else click removes what looks like an escape sequence
         return None
     path = Path(output) if output is not None else directory / name
     if path.is_dir():

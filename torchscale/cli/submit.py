@@ -1,4 +1,4 @@
-"""``torchscale submit``: a benchmark as a job of Slurm."""
+"""``torchscale submit``: a benchmark as a job of Slurm or Kubernetes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,34 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.models import OptionInfo
 
 from torchscale.cli.options import ConfigArgument, known_options
 from torchscale.cli.output import TERMINAL
+from torchscale.config.choices import SubmitEngine
+
+_SLURM = "Slurm"
+_KUBERNETES = "Kubernetes"
+Text = str | None
+
+
+def _option(scheduler: str, name: str, metavar: str, text: str) -> OptionInfo:
+    """An option that one scheduler alone knows."""
+    option: OptionInfo = typer.Option(name, metavar=metavar, help=f"{scheduler}: {text}")
+    return option
 
 
 def submit(
     context: typer.Context,
     config: ConfigArgument = None,
+    engine: Annotated[
+        SubmitEngine,
+        typer.Option("--engine", help="Kubernetes with Kubeflow Trainer, or without it (kubernetes-job)."),
+    ] = SubmitEngine.SLURM,
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="Nodes of the job.")] = 1,
-    time: Annotated[str, typer.Option("--time", metavar="H:M:S", help="Time limit.")] = "1:00:00",
+    time: Annotated[
+        str | None, typer.Option("--time", metavar="H:M:S", help="Time limit. Default: 1:00:00 on Slurm, else none.")
+    ] = None,
     gpus_per_node: Annotated[
         int | None, typer.Option("--gpus-per-node", metavar="N", help="GPUs to ask for on each node.")
     ] = None,
@@ -23,11 +41,9 @@ def submit(
         int | None,
         typer.Option("--cpus-per-task", metavar="N", help="Cores to ask for on each node (one task a node)."),
     ] = None,
-    account: Annotated[str | None, typer.Option("--account", metavar="NAME", help="Account to charge.")] = None,
-    partition: Annotated[str | None, typer.Option("--partition", metavar="NAME", help="Partition.")] = None,
-    qos: Annotated[str | None, typer.Option("--qos", metavar="NAME", help="Quality of service.")] = None,
-    container: Annotated[
-        str | None, typer.Option("--container", metavar="IMAGE", help="Run in this image (pyxis: --container-image).")
+    image: Annotated[
+        str | None,
+        typer.Option("--image", "--container", metavar="IMAGE", help="Run in this image (on Slurm: pyxis)."),
     ] = None,
     job_name: Annotated[
         str | None, typer.Option("--job-name", metavar="NAME", help="Default: torchscale-<experiment_name>")
@@ -38,51 +54,103 @@ def submit(
             "--output-dir",
             "-o",
             metavar="DIR",
-            help="Run folder, on a disk that all nodes see. Default: results/<experiment_name>",
+            help="Run folder, on a disk that all nodes see. Default: results/<experiment_name>; on Kubernetes a folder "
+            "in the claim, <experiment_name>",
         ),
     ] = None,
+    account: Annotated[Text, _option(_SLURM, "--account", "NAME", "Account to charge.")] = None,
+    partition: Annotated[Text, _option(_SLURM, "--partition", "NAME", "Partition.")] = None,
+    qos: Annotated[Text, _option(_SLURM, "--qos", "NAME", "Quality of service.")] = None,
     sbatch_options: Annotated[
         list[str] | None,
-        typer.Option("--sbatch-option", metavar="KEY=VALUE", help="Any other option of sbatch; may be repeated."),
+        _option(_SLURM, "--sbatch-option", "KEY=VALUE", "Any other option of sbatch; may be repeated."),
+    ] = None,
+    results_claim: Annotated[
+        Text, _option(_KUBERNETES, "--results-claim", "NAME", "PersistentVolumeClaim for the results; required.")
+    ] = None,
+    namespace: Annotated[Text, _option(_KUBERNETES, "--namespace", "NAME", "Default: kubectl's.")] = None,
+    token_secret: Annotated[
+        Text,
+        _option(_KUBERNETES, "--token-secret", "NAME", "Secret with the key token. Default: torchscale-token"),
+    ] = None,
+    gpu_resource: Annotated[
+        Text, _option(_KUBERNETES, "--gpu-resource", "NAME", "What GPUs are called. Default: nvidia.com/gpu")
+    ] = None,
+    rdma: Annotated[
+        list[str] | None,
+        _option(_KUBERNETES, "--rdma", "NAME[=N]", "RDMA resource of each node; adds IPC_LOCK. May be repeated."),
+    ] = None,
+    shm_size: Annotated[
+        Text, _option(_KUBERNETES, "--shm-size", "SIZE", "Bound of /dev/shm: 64Gi. Default: the node's memory.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, _option(_KUBERNETES, "--env", "NAME=VALUE", "Variable of the pods; may be repeated.")
+    ] = None,
+    node_selector: Annotated[
+        list[str] | None,
+        _option(_KUBERNETES, "--node-selector", "KEY=VALUE", "Label that nodes must have; may be repeated."),
+    ] = None,
+    run_as_user: Annotated[
+        int | None, _option(_KUBERNETES, "--run-as-user", "UID", "User and group of processes and results.")
+    ] = None,
+    restarts: Annotated[
+        int | None,
+        _option(_KUBERNETES, "--restarts", "N", "how often a node may start again (kubernetes-job). Default: 3"),
+    ] = None,
+    runtime: Annotated[
+        Text,
+        _option(_KUBERNETES, "--runtime", "NAME", "ClusterTrainingRuntime (kubernetes). Default: torch-distributed"),
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the job's end, and leave with the benchmark's exit code.")
     ] = False,
-    print_only: Annotated[bool, typer.Option("--print", help="Print the script; submit and write nothing.")] = False,
+    print_only: Annotated[
+        bool, typer.Option("--print", help="Print the script or the manifests; submit and write nothing.")
+    ] = False,
 ) -> None:
-    """Submit a benchmark to Slurm: the config becomes one batch script that runs it over all nodes of the job.
+    """Submit a benchmark to Slurm or Kubernetes: the config becomes one job that runs it over all its nodes.
 
-    [bold]--key.sub=value[/bold] changes single keys of the config. The time limit ends the sweep cleanly; the job goes
-    back to the queue and resumes. See `torchscale docs nodes`.
+    [bold]--key.sub=value[/bold] changes single keys of the config. A job that is stopped and starts again resumes. See
+    `torchscale docs nodes` (Slurm) and `torchscale docs kubernetes`.
 
     [bold]Examples[/bold]
 
     [cyan]torchscale submit my_matrix.yaml --nodes 4 --gpus-per-node 8 --time 2:00:00 --partition gpu --print[/cyan]
 
     [cyan]torchscale submit my_matrix.yaml --nodes 4 --gpus-per-node 8 --sbatch-option exclusive --wait[/cyan]
+
+    [cyan]torchscale submit my_matrix.yaml --engine kubernetes --image IMAGE --results-claim results --nodes 4[/cyan]
+
+    [cyan]torchscale submit my_matrix.yaml --engine kubernetes-job --image IMAGE --results-claim results --print[/cyan]
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import submit as run  # noqa: PLC0415
 
     arguments = [*([config] if config is not None else []), *context.args]
     experiment = load_from_arguments(arguments, known_options=known_options(context)).experiment
-    options = run.SlurmOptions(
-        nodes=nodes,
-        time=time,
-        gpus_per_node=gpus_per_node,
-        cpus_per_task=cpus_per_task,
-        account=account,
-        partition=partition,
-        qos=qos,
-        container=container,
-        job_name=job_name,
-        sbatch_options=tuple(sbatch_options or ()),
+    options = run.SubmitOptions(
+        run.JobOptions(nodes, time, gpus_per_node, cpus_per_task, image, job_name),
+        run.SlurmOptions(account, partition, qos, tuple(sbatch_options or ())),
+        run.KubernetesOptions(
+            namespace=namespace,
+            results_claim=results_claim,
+            token_secret=token_secret,
+            gpu_resource=gpu_resource,
+            rdma=tuple(rdma or ()),
+            shm_size=shm_size,
+            env=tuple(env or ()),
+            node_selector=tuple(node_selector or ()),
+            run_as_user=run_as_user,
+        ),
+        run.TrainJobOptions(runtime),
+        run.IndexedJobOptions(restarts),
     )
+    prepared = run.prepare(engine, experiment, options, output_dir)
     if print_only:
-        typer.echo(run.slurm_script(experiment, options, output_dir), nl=False)
+        typer.echo(prepared.render(), nl=False)
         return
-    job = run.submit_to_slurm(experiment, options, output_dir)
+    job = prepared.submit()
     typer.echo(job.job_id)
-    TERMINAL.note(f"Submitted job {job.job_id}. Results: {job.directory}. Log: {job.log}")
+    TERMINAL.note(f"Submitted job {job.job_id}. Results: {job.results}. Log: {job.log}")
     if wait:
-        raise typer.Exit(run.follow(job, TERMINAL.note))
+        raise typer.Exit(run.follow(prepared, job, TERMINAL.note))

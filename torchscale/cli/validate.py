@@ -27,6 +27,10 @@ def validate(
         Path, typer.Option("--output-dir", "-o", help="Where results would go: its disk is checked.")
     ] = Path("results"),
     timeout: Annotated[str, typer.Option("--timeout", help="Bound on the collective: 30, 90s or 2m.")] = "2m",
+    fix_hints: Annotated[
+        bool,
+        typer.Option("--fix-hints", help="Print the commands that mend each warning and failure. None is executed."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print checks and facts as JSON.")] = False,
 ) -> None:
     """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real all-reduce over its GPUs.
@@ -39,11 +43,13 @@ def validate(
 
     [cyan]torchscale validate[/cyan]
 
+    [cyan]torchscale validate --fix-hints[/cyan]
+
     [cyan]torchscale validate --require cuda --min-gpus 8 --json > node.json[/cyan]
     """
     timeout_seconds = parse_seconds("--timeout", timeout)
     required = members("--require", require, Requirement)
-    from torchscale.report.terminal.validation import print_validation  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.validation import print_fixes, print_validation  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import validate as run  # noqa: PLC0415
 
     outcome = run.validate(
@@ -57,4 +63,6 @@ def validate(
         typer.echo(outcome.validation.model_dump_json(indent=1))
     else:
         print_validation(outcome.validation, result_console())
+        if fix_hints:
+            print_fixes(outcome.validation, result_console())
     raise typer.Exit(outcome.exit_code)

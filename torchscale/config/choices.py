@@ -42,6 +42,14 @@ class Rerun(str, Enum):
     ALL = "all"
 
 
+class SubmitEngine(str, Enum):
+    """The scheduler that takes a benchmark; on Kubernetes, with Kubeflow Trainer or without."""
+
+    SLURM = "slurm"
+    KUBERNETES = "kubernetes"
+    KUBERNETES_JOB = "kubernetes-job"
+
+
 class Tool(str, Enum):
     """The profiler that makes a recording."""
 
@@ -119,6 +127,8 @@ class ResultSchema(str, Enum):
     """``memory --find-max-batch --json``."""
     PREDICT = "predict"
     """``predict --json``."""
+    TUNE = "tune"
+    """``tune --json``."""
     PROFILE = "profile"
     """``profile --json`` and ``analysis.json``."""
     VALIDATE = "validate"
@@ -127,6 +137,23 @@ class ResultSchema(str, Enum):
     """``autopsy --json``, and ``autopsy`` in the cells of a report."""
     BASELINE = "baseline"
     """The files of ``baseline save``."""
+
+
+class TuningAxis(str, Enum):
+    """What ``tune`` changes of a config to make training faster."""
+
+    PRECISION = "precision"
+    COMPILE = "compile"
+    FUSED = "fused"
+    CHANNELS_LAST = "channels_last"
+    BUCKET = "bucket"
+    """Size of DDP's gradient buckets, and gradients as views of them."""
+    COMM_HOOK = "comm_hook"
+    """Compression of gradients for communication."""
+    CHECKPOINTING = "checkpointing"
+    BATCH = "batch"
+    WORKERS = "workers"
+    """Loader processes."""
 
 
 class Requirement(str, Enum):
@@ -166,6 +193,17 @@ class ReportFormat(str, Enum):
     CSV = "csv"
     JSON = "json"
     TERMINAL = "terminal"
+
+
+class ExportTarget(str, Enum):
+    """Whose format ``export`` writes."""
+
+    JUNIT = "junit"
+    PROMETHEUS = "prometheus"
+    OPENMETRICS = "openmetrics"
+    GITHUB_SUMMARY = "github-summary"
+    GITHUB_BENCHMARK = "github-benchmark"
+    GITHUB_BENCHMARK_SMALLER = "github-benchmark-smaller"
 
 
 class CompareFormat(str, Enum):

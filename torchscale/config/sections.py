@@ -290,9 +290,9 @@ class LaunchSettings(ConfigSection):
     )
     isolation: Isolation = Field(
         "auto",
-        description="cell: a separate torchrun for each launch; group: one torchrun runs all cells in turn (on CPUs in "
-        "copies of its processes), those of fewer ranks in a part of them, and a cell that fails is run again in a new "
-        "torchrun; auto: group on CPUs, else cell.",
+        description="cell: a separate torchrun for each launch; group: one set of processes runs all cells in turn (on "
+        "CPUs in copies of them), those of fewer ranks in a part of them, and a cell that fails is run again in new "
+        "processes; auto: group on CPUs, else cell.",
     )
     threads_per_rank: PositiveInt | None = Field(
         None,

@@ -13,7 +13,7 @@ from torchscale.config.base import AxisSchema, ConfigSection, PositiveInt, as_ax
 from torchscale.config.degrees import Degrees
 
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
-CommHook = Literal["none", "fp16", "bf16", "powersgd"]
+CommHook = Literal["none", "fp16", "bf16", "powersgd", "noop"]
 ReduceType = Literal["fp32", "bf16", "fp16"]
 
 
@@ -80,8 +80,15 @@ class Ddp(StrategyBase):
     static_graph: bool = Field(False, description="Declare that every step uses the same parameters.")
     gradient_as_bucket_view: bool = Field(False, description="Store gradients in the buckets, without a copy.")
     comm_hook: CommHook = Field(
-        "none", description="Compress gradients for communication: fp16, bf16 or powersgd (lossy)."
+        "none",
+        description="Compress gradients for communication: fp16, bf16 or powersgd (lossy). noop sends nothing: no "
+        "training, but the time of a step without communication.",
     )
+
+    @property
+    def exchanges_gradients(self) -> bool:
+        """Whether ranks train one model; false for the measurement of a step without communication."""
+        return self.comm_hook != "noop"
 
     signals = frozenset({Signal.EXPOSED_SYNC, Signal.UNSYNCHRONIZED_COMPUTE, Signal.BUCKETS})
 

@@ -16,7 +16,7 @@ from torchscale.analysis.hang.explain import RankEvidence, explain_failure, expl
 from torchscale.analysis.hang.stacks import last_stack
 from torchscale.errors import OutputError, TraceError
 from torchscale.launch.nccl_ras import nccl_notes
-from torchscale.launch.process import POLL_SECONDS, copy_of, tail
+from torchscale.launch.process import POLL_SECONDS, copy_of, rank_environment, tail
 from torchscale.launch.py_spy import py_spy_stacks
 from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import (
@@ -33,6 +33,8 @@ from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, collective_log
 from torchscale.util.files import atomic_write_model, atomic_write_text, read_bounded
 
 FACTS_FILE = "hang.json"
+_WORKERS = frozenset({"torchscale.worker", "torchscale.worker.forked_ranks"})
+"""Modules that a rank's command line names."""
 _ANSWER_SECONDS = 5.0
 """Ranks look for a request once a second and write some 2 MB; those that have not answered by then hold the
 interpreter's lock or are stopped."""
@@ -113,8 +115,8 @@ def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
     for process in below:  # parents come before their children
         with contextlib.suppress(psutil.Error, OSError):
             command = process.cmdline()
-            rank = process.environ().get("RANK", "")
-            if "torchscale.worker" in command and "python" in Path(command[0]).name and rank.isdigit():
+            rank = rank_environment(process).get("RANK", "")
+            if _WORKERS.intersection(command) and "python" in Path(command[0]).name and rank.isdigit():
                 found.setdefault(int(rank), process)
     return {rank: copy_of(process) for rank, process in found.items()}
 
@@ -139,7 +141,7 @@ def _ask_for_stacks(torchrun_pid: int) -> None:
         return
     for process in below:
         with contextlib.suppress(psutil.Error):
-            if "torchscale.worker" in process.cmdline():
+            if _WORKERS.intersection(process.cmdline()):
                 process.send_signal(signal.SIGUSR1)
 
 

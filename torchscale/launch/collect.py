@@ -5,15 +5,17 @@ finished."""
 from __future__ import annotations
 
 import re
+import shutil
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from torchscale.analysis.hang.explain import size_error
 from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.launch.autopsy import failure_autopsy, hang_autopsy
 from torchscale.launch.kinds import launch_kind
@@ -27,6 +29,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.state import State
+from torchscale.util.units import format_bytes
 
 _LOG_TAIL_CHARACTERS = 6000
 """Of all logs together: with eight ranks about 650 each, which is the end of a traceback."""
@@ -34,6 +37,12 @@ _TORCHRUN_LOG_BYTES = 64 * 1024
 """Its summary of failed ranks stands at the end, about 400 bytes a rank."""
 _TORCHRUN_FAILURE = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d+)")
 _TORCHRUN_SIGNAL = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
+_ERROR_LINE = re.compile(r"^((?:\w+\.)*\w+Error: \S.*)$", re.MULTILINE)
+"""The last line of a traceback. What torchrun says of ranks that failed has no text on that line."""
+_ABORT_LOG_BYTES = 64 * 1024
+"""What gloo says, and behind it Python's stacks of all threads and the names of all extension modules."""
+_LITTLE_BYTES = 2**20
+"""Less space than this for the results explains what a launch could not write."""
 _SECONDARY_SIGNALS = {signal.SIGTERM, signal.SIGABRT}
 """Signals that can follow from the end of another rank: torchrun sends TERM to the others, NCCL's watchdog aborts. They
 count as the cause only if there is no other."""
@@ -78,6 +87,8 @@ class Evidence:
         failures: Failures that ranks wrote, earliest first.
         exit_codes: rank → exit code, for the ranks that torchrun saw fail.
         oom_kills: The kernel's out-of-memory kills during the launch.
+        torchrun_error: The exception that ended torchrun itself, in a line; empty for none.
+        logged_errors: rank → the last exception in its log, in a line.
     """
 
     ending: Ending
@@ -86,6 +97,8 @@ class Evidence:
     failures: tuple[RankFailure, ...]
     exit_codes: dict[int, int]
     oom_kills: int
+    torchrun_error: str = ""
+    logged_errors: Mapping[int, str] = field(default_factory=dict)
 
 
 def collect_launch(
@@ -115,11 +128,21 @@ def collect_launch(
         read_failures(directory, cell.world_size),
         {int(rank): int(code) for rank, code in _TORCHRUN_FAILURE.findall(log)},
         oom_kills,
+        _last_error(log),
+        {
+            rank: error
+            for rank in range(cell.world_size)
+            if (error := _last_error(tail(directory / f"rank-{rank}.stderr.log")))
+        },
     )
     state, reason = classify(evidence)
     autopsy = _autopsy(directory, cell.world_size, ending, state)
     if autopsy is not None:
         reason += f"; {autopsy.summary}"
+    elif state is State.CRASHED:
+        reason += _size_mismatch(directory, cell.world_size)
+    if state is not State.OK:
+        reason += _little_space(directory)
     if ending.survivors:
         reason += f"; still running: {', '.join(ending.survivors)}"
     if not task.log_step_times:
@@ -142,6 +165,31 @@ def collect_launch(
         autopsy=autopsy,
         payload=payload,
     )
+
+
+def _size_mismatch(directory: Path, world_size: int) -> str:
+    """What gloo said to a rank that it ended for a collective of another size, where no rank lived to tell which
+    collective it was."""
+    for rank in range(world_size):
+        sizes = size_error(tail(directory / f"rank-{rank}.stderr.log", _ABORT_LOG_BYTES))
+        if sizes is not None:
+            received, expected = map(format_bytes, sizes)
+            return f"; rank {rank} received {received} in a collective of {expected}: another rank called another one"
+    return ""
+
+
+def _last_error(log: str) -> str:
+    """The last exception that a log tells, in a line; empty for none."""
+    return next(iter(_ERROR_LINE.findall(log)[-1:]), "")
+
+
+def _little_space(directory: Path) -> str:
+    """That the disk of the results is full, where it is: then ranks could not write why they failed."""
+    try:
+        free = shutil.disk_usage(directory).free
+    except OSError:
+        return ""
+    return f"; the disk of the results has {format_bytes(free)} free" if free < _LITTLE_BYTES else ""
 
 
 def node_file(node: LaunchNode, name: str) -> str:
@@ -207,7 +255,10 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
         return _judge_signal(rank, number, evidence.oom_kills)
     for rank in silent:
         if (code := evidence.exit_codes.get(rank, 0)) > 0:
-            return State.CRASHED, f"rank {rank} exited with {code} and wrote no error"
+            logged = evidence.logged_errors.get(rank, "")
+            return State.CRASHED, f"rank {rank} exited with {code} and " + (
+                f"its log ends with {logged[:300]}" if logged else "wrote no error"
+            )
     return _judge_departure(evidence, silent)
 
 
@@ -217,6 +268,8 @@ def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, 
     left_early = [failure.rank for failure in evidence.failures if failure.kind is FailureKind.LEFT_EARLY]
     if code is not None and code < 0 and not left_early:
         return State.KILLED, f"torchrun was killed by {_signal_name(-code)}"
+    if not left_early and code not in (0, None) and evidence.torchrun_error and not evidence.exit_codes:
+        return State.CRASHED, f"torchrun failed: {evidence.torchrun_error[:300]}"
     departed = left_early or silent
     if not departed:
         first = evidence.failures[0]

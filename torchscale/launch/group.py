@@ -1,5 +1,5 @@
 """One torchrun for many launches: its ranks run them one after the other, so that short cells do not pay for each
-start.
+start. On CPUs the ranks are forks of one process, which imports torch for all of them.
 
 The launcher writes each launch to a file, and the ranks write their records as usual. Any failure ends the whole group;
 the caller decides whether the launch is repeated.
@@ -7,7 +7,9 @@ the caller decides whether the launch is repeated.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -15,19 +17,20 @@ from pathlib import Path
 
 import psutil
 
-from torchscale.errors import MachineError, OutputError
+from torchscale.errors import OutputError, TorchscaleError
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.oom import OomKills
 from torchscale.launch.process import ManagedProcess, is_running, wait_until
 from torchscale.launch.telemetry import READINGS, Sampler
-from torchscale.launch.torchrun import Watch, flatten_logs, torchrun_command, worker_environment
+from torchscale.launch.torchrun import Watch, flatten_logs, require_loopback, torchrun_command, worker_environment
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import GroupItem, LaunchTask
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model, atomic_write_text
-from torchscale.util.logs import keep_log
+from torchscale.util.interpreter import module_command
+from torchscale.util.logs import keep_log, open_log
 
 _END_SECONDS = 20.0
 """Ranks look for the end file every 10 ms and then leave their process group; after this long they are killed."""
@@ -57,7 +60,7 @@ class Group:
 
         Raises:
             MachineError: torchrun cannot be started.
-            OutputError: ``channel`` cannot be created.
+            OutputError: ``channel`` cannot be created or written.
         """
         shutil.rmtree(channel, ignore_errors=True)
         try:
@@ -67,19 +70,19 @@ class Group:
         self._channel = channel.resolve()
         self._cpu_sets = task.cpu_sets if cpu_sets is None else cpu_sets
         processes = task.cell.world_size if processes is None else processes
-        self._command = torchrun_command(processes, self._channel, "--group", str(self._channel))
+        self._command = _command(task, processes, self._channel)
         self._sampler: Sampler | None = None
         self._launches = 0
         self._last: Path | None = None
         self._copied: dict[Path, int] = {}
-        with (self._channel / "torchrun.log").open("wb") as log:
-            try:
-                self._process = ManagedProcess(
-                    self._command, env=worker_environment(task, extra_env), stdout=log, stderr=log
-                )
-            except MachineError:
-                shutil.rmtree(self._channel, ignore_errors=True)
-                raise
+        environment = {**worker_environment(task, extra_env), "PYTHONUNBUFFERED": "1"}  # as torchrun starts its ranks
+        try:
+            require_loopback()
+            with open_log(self._channel / "torchrun.log") as log:
+                self._process = ManagedProcess(self._command, env=environment, stdout=log, stderr=log)
+        except TorchscaleError:
+            shutil.rmtree(self._channel, ignore_errors=True)
+            raise
 
     @property
     def is_fresh(self) -> bool:
@@ -111,7 +114,9 @@ class Group:
 
         if task.telemetry_seconds is not None:
             self._start_sampler(task.telemetry_seconds, task.gpu_uuids)
-        watch = Watch(directory, limits, stop, on_progress, world_size=task.cell.world_size)
+        watch = Watch(
+            directory, limits, stop, on_progress, world_size=task.cell.world_size, log_directory=self._channel
+        )
         kind, detail = watch.wait(self._process, is_done)
         if self._sampler is not None and task.telemetry_seconds is not None:
             self._sampler.copy_new(task.started_at, directory)
@@ -141,8 +146,9 @@ class Group:
             if self._sampler is not None:
                 self._sampler.close()
             if self._process.poll() is None:
-                atomic_write_text(self._channel / "end", "")
-                wait_until(self._is_over, timeout_seconds=_END_SECONDS)
+                with contextlib.suppress(OutputError):  # on a full disk they are killed
+                    atomic_write_text(self._channel / "end", "")
+                    wait_until(self._is_over, timeout_seconds=_END_SECONDS)
             # The ranks have gone: torchrun has nothing left to do, and would take half a second to notice.
             self._process.end(grace_seconds=0.0)
             if self._last is not None and self._last.exists():
@@ -177,3 +183,10 @@ class Group:
         flatten_logs(self._channel)
         for path in self._channel.glob("*.log"):
             shutil.move(path, directory / path.name)
+
+
+def _command(task: LaunchTask, processes: int, channel: Path) -> list[str]:
+    """argv of the agent whose ranks are forks, for CPUs on Linux; else of a torchrun."""
+    if task.device == "cpu" and sys.platform == "linux":
+        return module_command("torchscale.worker.forked_ranks", str(processes), str(channel))
+    return torchrun_command(processes, channel, "--group", str(channel))

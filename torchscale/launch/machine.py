@@ -13,6 +13,7 @@ from torchscale.launch.process import run_bounded
 from torchscale.schema.node.environment import Environment
 from torchscale.schema.node.machine import Machine
 from torchscale.util.interpreter import module_command
+from torchscale.util.nvml import Driver
 from torchscale.util.redaction import redact_arguments
 
 _PROBE_SECONDS = 120.0
@@ -84,7 +85,7 @@ def _parse_cpu_list(text: str) -> list[int]:
 
 
 def detect_gpus() -> list[tuple[int, int]]:
-    """Compute capability of every GPU that the driver lists; empty without a driver. Does not start torch."""
+    """Compute capability of every GPU that answers; empty without a driver. Does not start torch."""
     import pynvml  # noqa: PLC0415 - only `init` needs it
 
     try:
@@ -92,10 +93,13 @@ def detect_gpus() -> list[tuple[int, int]]:
     except pynvml.NVMLError:
         return []
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return [tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)) for handle in handles]
-    except pynvml.NVMLError:
-        return []
+        driver = Driver(pynvml)
+        handles = [
+            driver.ask("nvmlDeviceGetHandleByIndex", it) for it in range(driver.whole("nvmlDeviceGetCount") or 0)
+        ]
+        # A GPU that fell off the bus, or one of another container, does not hide the others.
+        asked = [driver.ask("nvmlDeviceGetCudaComputeCapability", handle) for handle in handles if handle is not None]
+        return [(int(answer[0]), int(answer[1])) for answer in asked if answer is not None]
     finally:
         pynvml.nvmlShutdown()
 

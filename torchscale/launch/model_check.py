@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -30,14 +28,12 @@ def check_models(
         env: Variables that the launches will have.
     """
     models = {model_key(cell): cell for cell in cells}
-    with tempfile.TemporaryDirectory(prefix="torchscale-") as scratch:
-        cells_file = Path(scratch) / "cells.json"
-        cells_file.write_bytes(TypeAdapter(list[TrainingCell]).dump_json(list(models.values())))
-        finished = run_bounded(
-            module_command("torchscale.worker.check_models", str(cells_file)),
-            timeout_seconds=timeout_seconds,
-            env={**os.environ, **env, **_AS_A_RANK},
-        )
+    finished = run_bounded(
+        module_command("torchscale.worker.check_models"),
+        timeout_seconds=timeout_seconds,
+        env={**os.environ, **env, **_AS_A_RANK},
+        stdin=TypeAdapter(list[TrainingCell]).dump_json(list(models.values())).decode(),
+    )
     # Whatever a user's module prints when it is imported stands between our lines.
     lines = [line for line in finished.stdout.splitlines() if line.startswith('{"problem":')]
     checks: dict[str, ModelCheck] = {}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -27,14 +25,12 @@ def predict_cells(
     for cell in cells:
         key = cell.model_copy(update=_WITHOUT_EFFECT).model_dump_json(exclude={"measurement", "learning_rate"})
         alike.setdefault(key, []).append(cell)
-    with tempfile.TemporaryDirectory(prefix="torchscale-") as scratch:
-        cells_file = Path(scratch) / "cells.json"
-        cells_file.write_bytes(TypeAdapter(list[TrainingCell]).dump_json([members[0] for members in alike.values()]))
-        finished = run_bounded(
-            module_command("torchscale.worker.predict", str(cells_file)),
-            timeout_seconds=timeout_seconds,
-            env={**os.environ, **env},
-        )
+    finished = run_bounded(
+        module_command("torchscale.worker.predict"),
+        timeout_seconds=timeout_seconds,
+        env={**os.environ, **env},
+        stdin=TypeAdapter(list[TrainingCell]).dump_json([members[0] for members in alike.values()]).decode(),
+    )
     predictions: dict[str, PredictedMemory] = {}
     for line, members in zip(finished.stdout.splitlines(), alike.values(), strict=False):
         try:

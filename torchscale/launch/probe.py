@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.launch.process import Finished, inherited_environment, run_bounded
+from torchscale.launch.torchrun import LOCAL_RENDEZVOUS, require_loopback
 from torchscale.schema.node.probe import PROBE_GROUPS, CollectiveFacts, NodeFacts, SoftwareFacts
 from torchscale.util.interpreter import module_command
 
@@ -53,10 +54,14 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
     if software is None or software.torch is None:
         why = software.torch_error if software is not None else facts.unknown.get("software")
         return CollectiveFacts(backend=backend, world_size=world_size, error=f"PyTorch cannot be used: {why}")
+    try:
+        require_loopback()
+    except MachineError as error:
+        return CollectiveFacts(backend=backend, world_size=world_size, error=error.message)
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "collective.json"
         check = module_command("torchscale.worker.collective_check", str(out), backend, str(timeout_seconds))
-        local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}", "--max-restarts=0"]
+        local = [*LOCAL_RENDEZVOUS, f"--nproc-per-node={world_size}", "--max-restarts=0"]
         local.append(f"--log-dir={directory}")  # else torchrun leaves a directory in /tmp
         command = module_command("torch.distributed.run", *local, "--no-python", *check)
         finished = run_bounded(command, timeout_seconds=timeout_seconds, env=_environment())

@@ -23,7 +23,8 @@ from typing import IO
 import psutil
 
 from torchscale.errors import MachineError
-from torchscale.schema.launch.task import COPY_NAME
+from torchscale.schema.launch.task import COPY_NAME, RANK_PROCESS
+from torchscale.util.logs import KEPT_BYTES, free_middle
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
 """Environment variable that marks everything a launch started."""
@@ -60,8 +61,16 @@ class ManagedProcess:
     """A subprocess that can be terminated with all its descendants. Start it from the main thread: it ends with that
     thread."""
 
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]) -> None:
-        """Start ``argv``.
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stdout: IO[bytes],
+        stderr: IO[bytes],
+        stdin: IO[bytes] | None = None,
+    ) -> None:
+        """Start ``argv``; without ``stdin`` it reads nothing.
 
         Raises:
             MachineError: the program cannot be started.
@@ -73,7 +82,7 @@ class ManagedProcess:
             self._popen = subprocess.Popen(
                 list(argv),
                 env=marked,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,  # Ctrl-C reaches us alone, and we decide
@@ -150,24 +159,55 @@ def adopt_orphans() -> None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def run_bounded(argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None) -> Finished:
+def run_bounded(
+    argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None, stdin: str | None = None
+) -> Finished:
     """Run ``argv`` to its end or to ``timeout_seconds``, then terminate its whole process tree. A non-zero exit is
-    not an error.
+    not an error. ``stdin``: what it can read from its standard input.
 
-    Output goes through files: a pipe that a grandchild keeps open would outlast the limit.
+    Input and output go through files: a pipe that a grandchild keeps open would outlast the limit. Of what is printed,
+    the last :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much more takes space while it runs.
 
     Raises:
-        MachineError: the program cannot be started.
+        MachineError: the program cannot be started, or there is no place for temporary files.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with _unnamed_file(stdin or "") as source, _unnamed_file() as out, _unnamed_file() as err:
         started = time.monotonic()
-        process = ManagedProcess(argv, env=os.environ if env is None else env, stdout=out, stderr=err)
+        process = ManagedProcess(argv, env=os.environ if env is None else env, stdin=source, stdout=out, stderr=err)
+        freed = {out.fileno(): 0, err.fileno(): 0}
+
+        def is_over() -> bool:
+            for descriptor, end in freed.items():
+                freed[descriptor] = free_middle(descriptor, 0, end)
+            return process.poll() is not None
+
         try:
-            timed_out = not wait_until(lambda: process.poll() is not None, timeout_seconds=timeout_seconds)
+            timed_out = not wait_until(is_over, timeout_seconds=timeout_seconds)
         finally:
             process.end()
         seconds = time.monotonic() - started
         return Finished(process.poll(), _content(out), _content(err), timed_out, seconds)
+
+
+def _unnamed_file(content: str = "") -> IO[bytes]:
+    """A temporary file without a name: it is gone with us, also after ``kill -9``.
+
+    Raises:
+        MachineError: it cannot be made.
+    """
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        try:
+            file.write(content.encode())
+            file.seek(0)  # which writes out what is in Python's buffer
+        except BaseException:
+            file.close()
+            raise
+    except OSError as error:
+        raise MachineError(
+            f"cannot write temporary files: {error.strerror or error}", hint="set TMPDIR to a directory with free space"
+        ) from error
+    return file
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:
@@ -279,6 +319,21 @@ def copy_of(process: psutil.Process) -> psutil.Process:
         return process
 
 
+def rank_environment(process: psutil.Process) -> dict[str, str]:
+    """The environment of a process with what torchrun set for its rank, if it is one. A rank that is a fork has the
+    environment of its agent; its name tells the rest.
+
+    Raises:
+        psutil.Error: the process has ended, or belongs to another user.
+    """
+    environment = process.environ()
+    fork = RANK_PROCESS.fullmatch(process.name())
+    if fork is not None:
+        rank, processes = fork.groups()
+        environment |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+    return environment
+
+
 def _content(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode("utf-8", errors="replace")
+    file.seek(max(0, file.seek(0, os.SEEK_END) - KEPT_BYTES))
+    return file.read().replace(b"\0", b"").decode("utf-8", errors="replace")

@@ -25,7 +25,7 @@ from torchscale.schema.profiles.recording import RecordedRank, Recording
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model
-from torchscale.util.logs import clean_logs
+from torchscale.util.logs import LogLimit, clean_logs, open_log
 from torchscale.util.redaction import redact_arguments
 
 OUTPUT_NAME = "recording"
@@ -125,7 +125,7 @@ def record_program(run: UserRun, request: RecordRequest, nsys: Nsys | None, stop
         capture = timed_capture(run.delay_seconds, request.seconds, keep_running=run.keep_running)
         argv = wrap(nsys, directory / OUTPUT_NAME, argv, capture)
     started, clock = datetime.now(timezone.utc), time.monotonic()
-    with (directory / "output.log").open("wb") as log:
+    with open_log(directory / "output.log") as log:
         process = ManagedProcess(argv, env={**os.environ, **run.env}, stdout=log, stderr=log)
         try:
             ended = _wait(process, run, directory, stop, by_kineto=nsys is None)
@@ -162,9 +162,11 @@ class _Ended(Enum):
 
 def _wait(process: ManagedProcess, run: UserRun, directory: Path, stop: StopRequest, *, by_kineto: bool) -> _Ended:
     began = time.monotonic()
+    limit = LogLimit("output.log", directory=directory)
     with (directory / "output.log").open("rb") as output:
         while process.poll() is None:
             run.on_output(output.read())
+            limit.apply()
             ended = _ended(run, directory, stop, began, by_kineto=by_kineto)
             if ended is not None:
                 return ended

@@ -17,7 +17,7 @@ from torchscale.analysis.hang.explain import RankEvidence
 from torchscale.errors import TraceError, UsageError
 from torchscale.launch.autopsy import process_condition
 from torchscale.launch.nccl_ras import nccl_notes
-from torchscale.launch.process import copy_of
+from torchscale.launch.process import copy_of, rank_environment
 from torchscale.launch.py_spy import has_py_spy, py_spy_stacks
 from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import RankCondition
@@ -117,7 +117,7 @@ def _ranks(process: psutil.Process) -> dict[int, _Rank]:
 def _rank(process: psutil.Process) -> tuple[int, _Rank] | None:
     """A process's rank, from its environment; ``None`` for one that is none."""
     with contextlib.suppress(psutil.Error, OSError, ValueError):
-        variables = process.environ()
+        variables = rank_environment(process)
         if "RANK" in variables and "WORLD_SIZE" in variables:
             rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
             local, local_size = int(variables.get("LOCAL_RANK", 0)), int(variables.get("LOCAL_WORLD_SIZE", 0))

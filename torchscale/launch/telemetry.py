@@ -11,10 +11,11 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
-from torchscale.errors import MachineError
+from torchscale.errors import MachineError, OutputError
 from torchscale.launch.process import ManagedProcess, inherited_environment
 from torchscale.schema.launch.telemetry import Reading
 from torchscale.util.interpreter import module_command
+from torchscale.util.logs import open_log
 
 READINGS = "telemetry.jsonl"
 _LOG = "telemetry.log"
@@ -48,7 +49,7 @@ class Sampler:
         if interval_seconds is None:
             return
         command = module_command("torchscale.launch.sampler", str(directory / READINGS), str(interval_seconds), *uuids)
-        with contextlib.suppress(MachineError), (directory / _LOG).open("wb") as log:
+        with contextlib.suppress(MachineError, OutputError), open_log(directory / _LOG) as log:
             self._process = ManagedProcess(command, env=inherited_environment(), stdout=log, stderr=log)
 
     def copy_new(self, since: float, directory: Path) -> None:
@@ -66,7 +67,10 @@ class Sampler:
         used, self._used_before = self._cpu_seconds() - self._used_before, self._cpu_seconds()
         if kept:
             kept.append(f"{{{_CPU_SECONDS}: {used}}}\n".encode())
-            (directory / READINGS).write_bytes(b"".join(kept))
+            try:
+                (directory / READINGS).write_bytes(b"".join(kept))
+            except OSError:  # a full disk: the launch has no telemetry
+                (directory / READINGS).unlink(missing_ok=True)
 
     def _cpu_seconds(self) -> float:
         if self._process is None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import IO
 
 from pydantic import ValidationError
 
@@ -26,7 +28,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
-from torchscale.util.logs import clean_logs
+from torchscale.util.logs import LogLimit, clean_logs, open_log
 
 _SLOW_SECONDS, _SLOW_STEPS = 10.0, 3.0
 """A launch that runs out of its time is taken for slow and not for hanging if it made progress within ten seconds,
@@ -110,8 +112,10 @@ class NodePlace:
         return {"GLOO_SOCKET_IFNAME": self.interface, "NCCL_SOCKET_IFNAME": f"={self.interface}"}
 
 
-_SINGLE_NODE = ("--standalone", "--local-addr=127.0.0.1")
-"""A free port on the loopback address."""
+LOCAL_RENDEZVOUS = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1")
+"""A free port on the loopback address. Not ``--standalone``, which resolves ``localhost``: not every container can."""
+_LOOPBACK_SECONDS = 5.0
+"""A connection on one machine takes microseconds."""
 
 
 def torchrun_command(local_size: int, directory: Path, *arguments: str, place: NodePlace | None = None) -> list[str]:
@@ -119,7 +123,7 @@ def torchrun_command(local_size: int, directory: Path, *arguments: str, place: N
     unless there is a ``place``; ``local_size`` ranks run on this node."""
     return module_command(
         "torch.distributed.run",
-        *(_SINGLE_NODE if place is None else place.options),
+        *(LOCAL_RENDEZVOUS if place is None else place.options),
         f"--nproc-per-node={local_size}",
         "--max-restarts=0",
         f"--log-dir={directory / 'logs'}",
@@ -128,6 +132,33 @@ def torchrun_command(local_size: int, directory: Path, *arguments: str, place: N
         "torchscale.worker",
         *arguments,
     )
+
+
+def start_torchrun(command: list[str], environment: Mapping[str, str], log: IO[bytes]) -> ManagedProcess:
+    """Start a torchrun (which nsys may wrap) with its output in ``log``.
+
+    Raises:
+        MachineError: the program cannot be started, or its ranks could not reach each other.
+    """
+    if LOCAL_RENDEZVOUS[1] in command:
+        require_loopback()
+    return ManagedProcess(command, env=environment, stdout=log, stderr=log)
+
+
+def require_loopback() -> None:
+    """Check that processes of this machine can reach each other: else they would wait for each other, and say nothing.
+
+    Raises:
+        MachineError: 127.0.0.1 does not answer.
+    """
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=_LOOPBACK_SECONDS).close()
+    except OSError as error:
+        raise MachineError(
+            f"ranks cannot reach each other over 127.0.0.1 (is the loopback interface up?): {error.strerror or error}",
+            hint="turn it on: ip link set lo up",
+        ) from error
 
 
 def worker_environment(task: LaunchTask, extra: Mapping[str, str], place: NodePlace | None = None) -> dict[str, str]:
@@ -161,6 +192,7 @@ class Watch:
 
     ``finishing_seconds`` bounds the time without progress once the ranks are finishing, where that is not
     ``limits.stall_seconds``. ``world_size``: ranks of the launch, where the torchrun may have more processes.
+    ``log_directory``: where torchrun's logs are, if not in ``directory``.
     """
 
     directory: Path
@@ -169,15 +201,16 @@ class Watch:
     on_progress: Callable[[Progress], None]
     finishing_seconds: float | None = None
     world_size: int | None = None
+    log_directory: Path | None = None
 
     def run(
         self, command: list[str], environment: Mapping[str, str], is_done: Callable[[], bool] = lambda: False
     ) -> Ending:
         """Start ``command`` and wait until it has ended or ``is_done``. No process is left running, but for those named
         as survivors."""
-        with (self.directory / "torchrun.log").open("wb") as log:
+        with open_log(self.directory / "torchrun.log") as log:
             try:
-                process = ManagedProcess(command, env=environment, stdout=log, stderr=log)
+                process = start_torchrun(command, environment, log)
             except MachineError as error:
                 return Ending(EndingKind.NOT_STARTED, None, error.message)
             survivors: tuple[str, ...] = ()
@@ -194,7 +227,9 @@ class Watch:
         longest_step = 0.0
         reader = _ProgressReader(self.directory / "progress.jsonl")
         phase = "starting"
+        logs = log_limit(self.log_directory or self.directory)
         while process.poll() is None and not is_done():
+            logs.apply()
             for progress in reader.read():
                 longest_step = max(longest_step, time.monotonic() - last_progress)
                 last_progress, phase = time.monotonic(), progress.phase
@@ -237,6 +272,11 @@ class _ProgressReader:
             with contextlib.suppress(ValidationError):
                 lines.append(Progress.model_validate_json(line))
         return lines
+
+
+def log_limit(directory: Path) -> LogLimit:
+    """The bound on what the ranks of a torchrun, whose logs are in ``directory``, print while they run."""
+    return LogLimit("*.log", "logs/*/attempt_*/*/*.log", directory=directory)
 
 
 def flatten_logs(directory: Path, first_rank: int = 0) -> None:

@@ -5,10 +5,12 @@ Only the page and its state are served, never a file. By default only this machi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +19,11 @@ from typing import Protocol
 from torchscale.errors import MachineError, TorchscaleError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_REQUEST_SECONDS = 30
+_EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - for comparison
+_REQUEST_SECONDS = 30.0
+"""For a request to arrive in whole, and for its answer to be taken."""
+_MAX_CONNECTIONS = 64
+"""Each has a thread. A browser opens six; above this many, new ones are closed at once."""
 
 
 class PageSource(Protocol):
@@ -80,7 +86,7 @@ def make_server(page: LivePage, host: str, port: int) -> ThreadingHTTPServer:
 
     class Handler(_Handler):
         live = page
-        hosts = (*LOOPBACK, host)
+        hosts = None if host in _EVERY_ADDRESS else (*LOOPBACK, host.lower())
 
     class Server(_Server):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -92,30 +98,78 @@ def make_server(page: LivePage, host: str, port: int) -> ThreadingHTTPServer:
             f"cannot listen on {host}:{port}: {error.strerror or error}",
             hint="choose another --port; 0 takes a free one",
         ) from error
-    server.daemon_threads = True
     return server
 
 
 class _Server(ThreadingHTTPServer):
-    """One that says nothing of clients that go away."""
+    """One that neither slow clients nor very many of them can occupy, and that says nothing of clients that go away."""
+
+    daemon_threads = True
+    request_queue_size = _MAX_CONNECTIONS
+
+    def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
+        super().__init__(address, handler)
+        self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._arriving: dict[socket.socket, float] = {}
+
+    def process_request(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override]
+        """Answer in a thread of its own, if there is one left."""
+        if not self._slots.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        with self._lock:
+            self._arriving[request] = time.monotonic()
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started
+            self._release(request)
+            raise
+
+    def process_request_thread(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override]
+        """In the thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._release(request)
+
+    def arrived(self, request: socket.socket) -> None:
+        """The whole request was read."""
+        with self._lock:
+            self._arriving.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Called a few times a second: hang up on clients that take too long to ask. Sockets have a timeout, which
+        begins anew with every byte."""
+        with self._lock:
+            late = [request for request, began in self._arriving.items() if time.monotonic() - began > _REQUEST_SECONDS]
+        for request in late:
+            with contextlib.suppress(OSError):  # it has gone
+                request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that closed its connection, or that was too slow, is no error of the server's."""
         if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
+    def _release(self, request: socket.socket) -> None:
+        self.arrived(request)
+        self._slots.release()
+
 
 class _Handler(BaseHTTPRequestHandler):
     live: LivePage
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...] | None
+    """Names that a request may call this machine by; ``None`` for any."""
     timeout = _REQUEST_SECONDS
+    server: _Server
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
     def do_GET(self) -> None:
-        name = self.headers.get("Host", "").rsplit(":", 1)[0].strip("[]")
-        if "0.0.0.0" not in self.hosts and name not in self.hosts:  # noqa: S104 - a comparison
+        self.server.arrived(self.connection)
+        if self.hosts is not None and _host_name(self.headers.get("Host", "")) not in self.hosts:
             # A foreign name that leads to this address is how pages of others would read this one.
             self._answer(HTTPStatus.FORBIDDEN, b"unknown host name", "text/plain")
             return
@@ -141,3 +195,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Nothing: the terminal belongs to whoever started it."""
+
+
+def _host_name(header: str) -> str:
+    """``localhost`` of ``Localhost:8642``, ``::1`` of ``[::1]:8642``."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()

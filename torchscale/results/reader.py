@@ -6,6 +6,8 @@ shared among several processes.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import os
 import pickle
 import subprocess
@@ -28,11 +30,11 @@ from torchscale.store.run_folder import RunFolder
 from torchscale.util.gc import gc_paused
 from torchscale.util.interpreter import module_command
 
-_CELLS_PER_PROCESS = 250
-"""Fewer cells take less time to read than a process takes to start."""
+_RANKS_PER_PROCESS = 2_000
+"""Records of fewer ranks (of 250 cells of eight) take less time to read than a process takes to start."""
 _MAX_PROCESSES = 8
-_HEAD_START = 900
-"""Training cells that this process reads while the others start."""
+_HEAD_START_RANKS = 7_200
+"""This process reads the first training cells while the others start: as many as have so many ranks."""
 _LIMIT_SECONDS = 600.0
 _Part = tuple[dict[int, AnySummary], list[str]]
 """Summaries by their cell's place in the plan, and what could not be read."""
@@ -60,11 +62,13 @@ def read_cells(folder: RunFolder) -> SeparateCells:
     experiment = folder.experiment
     machine_runs, problems = _read_machine_runs(folder)
     summaries = _summarize_machine(folder, machine_runs)
-    beyond = max(0, len(_training_places(experiment)) - _HEAD_START)
-    count = min(_MAX_PROCESSES, os.cpu_count() or 1, 1 + beyond // _CELLS_PER_PROCESS)
-    starts = range(_HEAD_START + 1, _HEAD_START + count)
+    sizes = [experiment.plan[place].cell.world_size for place in _training_places(experiment)]
+    head = bisect.bisect(list(itertools.accumulate(sizes)), _HEAD_START_RANKS)
+    beyond = sum(sizes[head:])
+    count = min(_MAX_PROCESSES, os.cpu_count() or 1, 1 + beyond // _RANKS_PER_PROCESS)
+    starts = range(head + 1, head + count)
     with _helpers(folder.path, starts, count) as helpers:
-        parts = [_read_training(folder, slice(_HEAD_START)), _read_training(folder, slice(_HEAD_START, None, count))]
+        parts = [_read_training(folder, slice(head)), _read_training(folder, slice(head, None, count))]
         for start, process, output in helpers:
             plan, part = _result_of(process, output)
             # Another command may have added cells to the plan since: then places in it are no longer the same.

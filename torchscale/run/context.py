@@ -24,6 +24,7 @@ from torchscale.schema.node.machine import Machine
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
 from torchscale.store.lock import locked_folder
+from torchscale.util.process_exit import stop_signals
 from torchscale.util.redaction import redact, redact_model
 from torchscale.version import __version__
 
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 """Where run folders go unless a directory is named."""
-
-
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -136,8 +134,8 @@ def measuring(directory: Path) -> Iterator[StopRequest]:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """The first Ctrl-C, TERM or HUP (the terminal or the connection is closed) asks for an orderly stop; a second one
-    ends the running launch without grace.
+    """The first Ctrl-C, TERM or HUP (the terminal or the connection is closed; not under ``nohup``) asks for an orderly
+    stop; a second one ends the running launch without grace.
 
     Signal handlers belong to the main thread. In any other thread nothing is installed, and the stop request is never
     set by a signal.
@@ -151,7 +149,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    previous = {number: signal.signal(number, request_stop) for number in _STOP_SIGNALS}
+    previous = {number: signal.signal(number, request_stop) for number in stop_signals()}
     try:
         yield stop
     finally:

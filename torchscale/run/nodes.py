@@ -138,7 +138,7 @@ def leading(
         return
     settings = planned.experiment.launch
     leader = Leader(
-        listen_as_leader(cluster),
+        listen_as_leader(cluster, settings.join_timeout_seconds, lambda: stop.asked),
         token,
         describe_node(planned),
         cluster.nodes,
@@ -182,7 +182,7 @@ def follow(experiment: Experiment, cluster: Cluster, token: bytes, observer: Obs
             try:
                 with observer.status(f"Waiting for node 0 at {cluster.master}"):
                     follower.join(describe_node(planned), settings.join_timeout_seconds, lambda: stop.asked)
-            except MachineError:
+            except TorchscaleError:
                 if stop.asked:  # which ends the wait
                     return ExitCode.INTERRUPTED
                 raise

@@ -1,4 +1,4 @@
-"""Leaving a process without Python's teardown, and without losing what C libraries printed."""
+"""How processes end: by which signals, with their parent, and without losing what C libraries printed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import sys
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Signals by which a user ends a command: Ctrl-C, TERM, and HUP unless it is ignored, as ``nohup`` has it."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,)))
 
 
 def end_with_parent() -> None:

@@ -238,7 +238,7 @@ def may_hold_secrets(text: str, secrets: Sequence[str]) -> bool:
     return any(map(_is_suspicious, set(_JSON_TEXT.findall(text))))
 
 
-_JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+_JSON_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 
 
 @functools.lru_cache(maxsize=4096)

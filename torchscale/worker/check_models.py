@@ -1,4 +1,5 @@
-"""``python -m torchscale.worker.check_models CELLS.json``: checks the models of training cells without training them.
+"""``python -m torchscale.worker.check_models`` checks the models of training cells, given as JSON on its standard
+input, without training them.
 
 Imports each model and builds it on the meta device, which allocates nothing. Prints one line of JSON per cell, in order
 (:class:`~torchscale.schema.launch.model_check.ModelCheck`).
@@ -7,7 +8,6 @@ Imports each model and builds it on the meta device, which allocates nothing. Pr
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import torch
 from pydantic import TypeAdapter
@@ -46,7 +46,7 @@ def check_model(cell: TrainingCell) -> ModelCheck:
 
 def main() -> None:
     """Check each cell of the file and print its line at once, so that a timeout loses only the rest."""
-    for cell in TypeAdapter(list[TrainingCell]).validate_json(Path(sys.argv[1]).read_bytes()):
+    for cell in TypeAdapter(list[TrainingCell]).validate_json(sys.stdin.buffer.read()):
         sys.stdout.write(f"{check_model(cell).model_dump_json()}\n")
         sys.stdout.flush()
 

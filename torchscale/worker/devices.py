@@ -8,7 +8,7 @@ import torch
 
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.worker.environment import cpu_name
-from torchscale.worker.probe_gpu import opened_driver
+from torchscale.worker.probe_gpu import opened_driver, pci_address
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 
@@ -72,12 +72,11 @@ def _pci_slot(properties: object) -> str | None:
     numbers = [part for part in parts if isinstance(part, int)]
     if len(numbers) == len(parts):
         domain, bus, device = numbers
-        return f"{domain:04x}:{bus:02x}:{device:02x}.0"
+        return pci_address(domain, bus, device)
     driver, uuid = opened_driver(), getattr(properties, "uuid", None)
     handle = None if driver is None or uuid is None else driver.handle(str(uuid))
     info = None if driver is None or handle is None else driver.ask("nvmlDeviceGetPciInfo", handle)
-    # NVML's busId has eight digits of domain.
-    return None if info is None else f"{int(info.domain):04x}:{int(info.bus):02x}:{int(info.device):02x}.0"
+    return None if info is None else pci_address(info.domain, info.bus, info.device)
 
 
 def nccl_version() -> str | None:

@@ -1,4 +1,5 @@
-"""``python -m torchscale.worker.predict CELLS.json``: predicts the memory of training cells without running them.
+"""``python -m torchscale.worker.predict`` predicts the memory of training cells, given as JSON on its standard input,
+without running them.
 
 Prints one line of JSON per cell, in order: the prediction, or ``problem`` with the reason.
 """
@@ -7,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 from pydantic import TypeAdapter
 
@@ -17,7 +17,7 @@ from torchscale.worker.predicted_memory import predict_memory
 
 def main() -> None:
     """Predict each cell of the file and print its line at once, so that a timeout loses only the rest."""
-    for cell in TypeAdapter(list[TrainingCell]).validate_json(Path(sys.argv[1]).read_bytes()):
+    for cell in TypeAdapter(list[TrainingCell]).validate_json(sys.stdin.buffer.read()):
         try:
             line = predict_memory(cell).model_dump_json()
         except Exception as error:  # noqa: BLE001 - whatever a user's model raises there, the others must be predicted

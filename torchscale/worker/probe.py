@@ -18,6 +18,7 @@ from torchscale.schema.base import Frozen
 from torchscale.schema.node.probe import PROBE_GROUPS, NodeFacts, SoftwareFacts
 from torchscale.worker.probe_gpu import driver_facts
 from torchscale.worker.probe_host import disk_facts, host_facts, nsys_facts
+from torchscale.worker.probe_system import system_facts
 
 
 def probe(directory: Path) -> Iterator[NodeFacts]:
@@ -25,6 +26,7 @@ def probe(directory: Path) -> Iterator[NodeFacts]:
     The collective is not among them: it needs two processes."""
     collectors: dict[str, Callable[[], Frozen]] = {
         "host": host_facts,
+        "system": system_facts,
         "nsys": nsys_facts,
         "disk": lambda: disk_facts(directory),
         "driver": driver_facts,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -19,20 +20,28 @@ _NO_PERMISSION = 4
 """NVML_ERROR_NO_PERMISSION."""
 _NO_DRIVER = (9, 12)
 """NVML_ERROR_DRIVER_NOT_LOADED and NVML_ERROR_LIBRARY_NOT_FOUND; every other error means a broken driver."""
+_LOST = (15, 16)
+"""NVML_ERROR_GPU_IS_LOST and NVML_ERROR_RESET_REQUIRED: the driver still counts the GPU, which no longer answers."""
+_COMPUTE_MODES = {0: "default", 2: "prohibited", 3: "exclusive process"}
+"""NVML_COMPUTEMODE_*."""
+_PROC_GPUS = Path("/proc/driver/nvidia/gpus")
+"""The kernel driver's list of GPUs by PCI address; it keeps those that fell off the bus."""
 _PATHS = {0: "same board", 10: "one PCIe switch", 20: "PCIe switches", 30: "host bridge", 40: "NUMA node", 50: "system"}
 """NVML_TOPOLOGY_*: how far up two GPUs' nearest common ancestor lies."""
 
 
-def driver_facts(nvml: Any = pynvml) -> DriverFacts:
+def driver_facts(nvml: Any = pynvml, proc_gpus: Path = _PROC_GPUS) -> DriverFacts:
     """Facts on the driver, its GPUs and pairs of them; ``error`` says why there are none. ``nvml`` is the module, or a
     substitute with the same functions."""
+    visible, order = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return DriverFacts(error=str(error), missing=_code(error) in _NO_DRIVER)
+        missing = _code(error) in _NO_DRIVER
+        return DriverFacts(error=str(error), missing=missing, visible_devices=visible, device_order=order)
     driver = Driver(nvml)
     try:
-        handles, unreadable = _handles(nvml)
+        handles, unreadable = _handles(driver, proc_gpus)
         cuda = driver.whole("nvmlSystemGetCudaDriverVersion")
         return DriverFacts(
             version=driver.text("nvmlSystemGetDriverVersion"),
@@ -40,6 +49,8 @@ def driver_facts(nvml: Any = pynvml) -> DriverFacts:
             unreadable=unreadable,
             gpus=tuple(_gpu(driver, index, handle) for index, handle in handles),
             pairs=tuple(_pair(driver, first, second) for first, second in itertools.combinations(handles, 2)),
+            visible_devices=visible,
+            device_order=order,
         )
     finally:
         nvml.nvmlShutdown()
@@ -63,16 +74,68 @@ def throttle_reasons_of(uuid: str) -> tuple[str, ...] | None:
     return None if driver is None or handle is None else driver.throttle_reasons(handle)
 
 
-def _handles(nvml: Any) -> tuple[list[tuple[int, Any]], tuple[str, ...]]:
-    """Handles of the GPUs that can be opened, by index, and errors of the others (one that fell off the bus, say)."""
-    handles, unreadable = [], []
+def _handles(driver: Driver, proc_gpus: Path) -> tuple[list[tuple[int, Any]], tuple[str, ...]]:
+    """Handles of the GPUs that answer, by index, and errors of the others (one that fell off the bus, say). One may be
+    lost after its handle was opened: then the driver still gives the handle, and every question fails."""
+    nvml = driver.nvml
+    handles, no_handle, unreadable = [], {}, {}
+    denied = False
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
-            handles.append((index, nvml.nvmlDeviceGetHandleByIndex(index)))
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as error:
-            if _code(error) != _NO_PERMISSION:  # counted by the driver, but not accessible to this container or user
-                unreadable.append(f"GPU {index}: {error}")
-    return handles, tuple(unreadable)
+            denied |= (
+                _code(error) == _NO_PERMISSION
+            )  # counted, but not accessible to this container or user: not broken
+            if _code(error) != _NO_PERMISSION:
+                no_handle[index] = error
+            continue
+        lost = _lost(driver, handle)
+        if lost is None:
+            handles.append((index, handle))
+        else:
+            names = (_pci_address(driver, handle), driver.text("nvmlDeviceGetUUID", handle))
+            unreadable[index] = f"GPU {index}{_in_brackets(names)}: {lost}"
+    answered = {_pci_address(driver, handle) for _, handle in handles}
+    silent = [address for address in _proc_addresses(proc_gpus) if address not in answered]
+    # Both are in the order of the bus. With another number of addresses there is no telling which is which.
+    known = not denied and not unreadable and len(silent) == len(no_handle)
+    addresses = silent if known else [None] * len(no_handle)
+    for (index, failure), address in zip(no_handle.items(), addresses, strict=True):
+        unreadable[index] = f"GPU {index}{_in_brackets((address,))}: {failure}"
+    return handles, tuple(unreadable[index] for index in sorted(unreadable))
+
+
+def _lost(driver: Driver, handle: Any) -> Exception | None:
+    """Why a GPU no longer answers; ``None`` for one that does."""
+    nvml = driver.nvml
+    try:
+        nvml.nvmlDeviceGetMemoryInfo(handle)
+    except nvml.NVMLError as error:
+        return error if _code(error) in _LOST else None
+    return None
+
+
+def _proc_addresses(directory: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in directory.iterdir())
+    except OSError:
+        return []
+
+
+def _pci_address(driver: Driver, handle: Any) -> str | None:
+    info = driver.ask("nvmlDeviceGetPciInfo", handle)
+    return None if info is None else pci_address(info.domain, info.bus, info.device)
+
+
+def pci_address(domain: int, bus: int, device: int) -> str:
+    """``0000:17:00.0``, as the kernel writes it; NVML's own text has eight digits of domain."""
+    return f"{int(domain):04x}:{int(bus):02x}:{int(device):02x}.0"
+
+
+def _in_brackets(names: tuple[str | None, ...]) -> str:
+    known = [name for name in names if name is not None]
+    return f" ({', '.join(known)})" if known else ""
 
 
 def _code(error: Exception) -> int | None:
@@ -86,10 +149,16 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
     ecc = driver.ask("nvmlDeviceGetEccMode", handle)
     errors = ("nvmlDeviceGetTotalEccErrors", handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
     remapped = driver.ask("nvmlDeviceGetRemappedRows", handle)  # corrected, uncorrected, pending, failed
+    persistence = driver.whole("nvmlDeviceGetPersistenceMode", handle)
+    mode = driver.whole("nvmlDeviceGetComputeMode", handle)
     return GpuFacts(
         index=index,
         name=driver.text("nvmlDeviceGetName", handle) or "unknown",
         uuid=driver.text("nvmlDeviceGetUUID", handle),
+        pci_address=_pci_address(driver, handle),
+        slices=_slices(driver, handle),
+        persistence=None if persistence is None else bool(persistence),
+        compute_mode=None if mode is None else _COMPUTE_MODES.get(mode),
         memory_bytes=None if memory is None else int(memory.total),
         memory_used_bytes=None if memory is None else int(memory.used),
         ecc_enabled=None if ecc is None else bool(ecc[0]),
@@ -106,6 +175,16 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
         pcie_width_max=driver.whole("nvmlDeviceGetMaxPcieLinkWidth", handle),
         nvlinks_active=_nvlinks(driver, handle),
     )
+
+
+def _slices(driver: Driver, handle: Any) -> tuple[str, ...] | None:
+    """UUIDs of a GPU's MIG slices; ``None`` for a GPU or driver without MIG."""
+    count = driver.whole("nvmlDeviceGetMaxMigDeviceCount", handle)
+    if count is None:
+        return None
+    slices = [driver.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index) for index in range(count)]
+    uuids = [driver.text("nvmlDeviceGetUUID", it) for it in slices if it is not None]
+    return tuple(uuid for uuid in uuids if uuid is not None)
 
 
 def _other_processes(driver: Driver, handle: Any) -> tuple[str, ...] | None:

@@ -80,7 +80,9 @@ def disk_facts(directory: Path) -> DiskFacts:
     try:
         free = shutil.disk_usage(existing).free
         rate = _write_speed(existing) if free > 4 * _WRITE_BYTES else None  # do not fill the disk
-        return DiskFacts(path=str(existing), free_bytes=free, write_bytes_per_second=rate)
+        return DiskFacts(
+            path=str(existing), free_bytes=free, files_free=_files_free(existing), write_bytes_per_second=rate
+        )
     except OSError as error:
         return DiskFacts(path=str(existing), error=error.strerror or str(error))
 
@@ -106,6 +108,12 @@ def has_importer(nsys: Path) -> bool | None:
     """
     roots = [parent for parent in nsys.parents[1:3] if any(parent.glob("target-linux*"))]
     return any(roots[0].glob("host-linux*/QdstrmImporter")) if roots else None
+
+
+def _files_free(directory: Path) -> int | None:
+    """Free inodes; ``None`` for file systems that make them as needed, which report no total."""
+    system = os.statvfs(directory)
+    return system.f_favail if system.f_files else None
 
 
 def _write_speed(directory: Path) -> float:

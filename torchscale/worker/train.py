@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from time import time as wall_clock
 
+from torchscale.config.strategy import Ddp
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Phase, Progress
 from torchscale.schema.launch.rank import FlopCount, MemoryUse, RankRecord, Setup
@@ -80,6 +81,7 @@ def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, 
     if compilation is not None:
         compilation.stop()
     trainer.close()
+    exchanges = not isinstance(cell.strategy, Ddp) or cell.strategy.exchanges_gradients
     return RankRecord(
         **dict(rank_identity(task, ranks)),
         parameters=trainer.parameters,
@@ -101,8 +103,8 @@ def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, 
         last_loss=launch.last_loss,
         losses_finite=launch.losses_finite,
         parameters_changed=changed,
-        parameters_equal=comparison.equal,
-        parameters_differing=comparison.differing,
+        parameters_equal=comparison.equal if exchanges else None,
+        parameters_differing=comparison.differing if exchanges else None,
         signals=signals,
         data=data_use,
         measured_from=measured_from,

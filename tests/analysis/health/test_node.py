@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from torchscale.analysis.health.fixes import target, torch_for
 from torchscale.analysis.health.node import Requirements, lacks_required_device, validate_facts
+from torchscale.analysis.health.system import SYSTEM_RULES
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.probe import (
     CollectiveFacts,
@@ -17,6 +19,7 @@ from torchscale.schema.node.probe import (
     NsysFacts,
     RdmaPort,
     SoftwareFacts,
+    SystemFacts,
 )
 
 GIB = 2**30
@@ -36,6 +39,8 @@ def gpu(index: int, **changes: Any) -> GpuFacts:
         "pcie_width": 16,
         "pcie_width_max": 16,
         "nvlinks_active": 18,
+        "persistence": True,
+        "compute_mode": "default",
     }
     return GpuFacts(**{**defaults, **changes})
 
@@ -67,6 +72,21 @@ def node(gpus: int = 8, **changes: Any) -> NodeFacts:
             open_files_limit=65536,
             memory_lock_limit=-1,
             rdma_ports=(RdmaPort(device="mlx5_0", port=1, state="ACTIVE", rate="400 Gb/sec", link_layer="InfiniBand"),),
+        ),
+        "system": SystemFacts(
+            memory_available_bytes=900 * GIB,
+            tasks_limit=-1,
+            load=0.3,
+            temporary="/tmp",
+            temporary_free_bytes=100 * GIB,
+            home="/root",
+            encoding="UTF-8",
+            time=1.8e9,
+            clock_synchronized=True,
+            local_ports=28_232,
+            governors=("performance",),
+            huge_page_defrag="madvise",
+            numa_balancing=False,
         ),
         "disk": DiskFacts(path="/data", free_bytes=1000 * GIB, write_bytes_per_second=2e9),
         "nsys": NsysFacts(path="/usr/bin/nsys", version="2026.1", can_export=True),
@@ -121,6 +141,10 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
         (with_gpu(ecc_uncorrected=2), "gpu_ecc", Status.FAIL, "GPU 1: 2"),
         (changed("driver", unreadable=("GPU 3: GPU is lost",)), "gpus", Status.FAIL, "GPU 3: GPU is lost"),
         (changed("driver", gpus=(), error="NVML/RM version mismatch"), "gpus", Status.FAIL, "version mismatch"),
+        (changed("driver", visible_devices="9"), "gpu_visibility", Status.WARN, "out of range"),
+        (with_gpu(compute_mode="prohibited"), "gpu_modes", Status.FAIL, "no process may use GPU 1"),
+        (with_gpu(compute_mode="exclusive process"), "gpu_modes", Status.WARN, "one process at a time on GPU 1"),
+        (with_gpu(persistence=False), "gpu_modes", Status.WARN, "persistence is off on GPU 1"),
         (with_gpu(remapping_failed=True), "gpu_ecc", Status.FAIL, "could not be remapped on GPU 1"),
         (with_gpu(remapping_pending=True), "gpu_ecc", Status.WARN, "pending on GPU 1"),
         (with_gpu(ecc_enabled=False), "gpu_ecc", Status.WARN, "off on GPU 1"),
@@ -140,6 +164,26 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
         (changed("host", addresses=None), "hostname", Status.WARN, "does not resolve"),
         (changed("disk", free_bytes=GIB // 2), "disk", Status.FAIL, "512 MiB free"),
         (changed("disk", free_bytes=5 * GIB), "disk", Status.WARN, "5.00 GiB free"),
+        (changed("disk", files_free=300), "disk", Status.WARN, "300 more files"),
+        (changed("system", memory_available_bytes=GIB), "memory", Status.WARN, "1.00 GiB"),
+        (changed("system", memory_available_bytes=GIB, memory_limit_bytes=GIB), "memory", Status.WARN, "limit of this"),
+        (changed("system", cpu_limit=2.5), "cpu_limit", Status.WARN, "2.5 of 128 CPUs"),
+        (changed("system", tasks_limit=512), "tasks", Status.WARN, "512"),
+        (changed("system", load=64.0), "cpu_load", Status.WARN, "64.0 on 128 CPUs"),
+        (changed("system", temporary_error="Read-only file system"), "temporary", Status.WARN, "/tmp: Read-only"),
+        (changed("system", temporary_free_bytes=2**20), "temporary", Status.WARN, "1.00 MiB free"),
+        (changed("system", home_error="Permission denied"), "home", Status.WARN, "/root: Permission denied"),
+        (changed("system", locale_error="xx: unsupported"), "locale", Status.WARN, "xx: unsupported"),
+        (changed("system", encoding="ANSI_X3.4-1968"), "locale", Status.WARN, "ANSI"),
+        (changed("system", time=0.0), "clock", Status.WARN, "1970-01-01"),
+        (changed("system", clock_synchronized=False), "clock", Status.WARN, "not synchronized"),
+        (changed("system", local_ports=100), "local_ports", Status.WARN, "100"),
+        (changed("system", governors=("powersave",)), "cpu_governor", Status.WARN, "powersave"),
+        (changed("system", governors=("powersave (power)",)), "cpu_governor", Status.WARN, "powersave (power)"),
+        (changed("system", governors=("powersave (performance)",)), "cpu_governor", Status.PASS, "performance"),
+        (changed("system", governors=()), "cpu_governor", Status.NOT_APPLICABLE, "not reported"),
+        (changed("system", huge_page_defrag="always"), "huge_pages", Status.WARN, "always"),
+        (changed("system", numa_balancing=True), "numa_balancing", Status.WARN, "on, 2 nodes"),
         (changed("disk", write_bytes_per_second=1e6), "disk", Status.WARN, "977 KiB/s"),
         (changed("disk", error="Read-only file system"), "disk", Status.FAIL, "Read-only"),
         (changed("nsys", can_export=False), "nsys", Status.WARN, "it can record but not export"),
@@ -157,6 +201,7 @@ def test_each_fault_is_found_with_what_was_seen_and_what_to_do(
     if status in (Status.WARN, Status.FAIL):
         assert found.expected
         assert found.advice
+        assert found.fixes
     assert validate_facts(facts, Requirements()).fit is (status is not Status.FAIL)
 
 
@@ -194,7 +239,7 @@ def test_a_gpu_is_named_with_the_number_that_training_takes() -> None:
     driver = node().driver
     assert driver is not None
     facts = facts.model_copy(update={"driver": driver.model_copy(update={"gpus": gpus})})
-    assert check(facts, "gpu_temperature").seen == "GPU 0 (launch.devices: 1): 91 °C"
+    assert check(facts, "gpu_temperature").seen == "GPU 0 (launch.devices: 1, GPU-aaaa): 91 °C"
     named = validate_facts(facts, Requirements()).facts.driver
     assert named is not None
     assert [one.cuda_index for one in named.gpus] == [1, 0, None]
@@ -287,3 +332,31 @@ def test_each_requirement_is_met_by_a_healthy_node_and_missed_by_another(
 def test_a_loopback_name_is_enough_for_one_node() -> None:
     found = check(changed("host", addresses=("127.0.1.1", "::1")), "hostname")
     assert (found.status, "enough for one node" in found.seen) == (Status.PASS, True)
+
+
+def test_commands_name_the_gpu_that_is_at_fault() -> None:
+    facts = with_gpu(uuid="GPU-1b3f", pci_address="0000:2a:00.0", ecc_uncorrected=1)
+    assert check(facts, "gpu_ecc").fixes[1] == "sudo nvidia-smi -i GPU-1b3f --gpu-reset"
+    assert target(gpu(3, pci_address="0000:2a:00.0")) == "0000:2a:00.0"
+    assert target(gpu(3)) == "3"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "tag"), [("13.1", "cu130"), ("12.8", "cu128"), ("12.7", "cu126"), ("11.8", "cu118"), ("12.0", "cu118")]
+)
+def test_the_build_of_torch_is_one_that_the_driver_supports(cuda: str, tag: str) -> None:
+    (command,) = torch_for(cuda)
+    assert command.endswith(f"/whl/{tag}")
+
+
+@pytest.mark.parametrize("cuda", [None, "", "11.4"])
+def test_a_driver_too_old_for_any_build_is_to_be_updated(cuda: str | None) -> None:
+    assert not any("whl" in command for command in torch_for(cuda))
+
+
+def test_settings_that_were_not_read_are_no_pass() -> None:
+    facts = node().model_copy(update={"system": None, "unknown": {"system": "PermissionError: /proc"}})
+    checks = {item.id: item for item in validate_facts(facts, Requirements()).checks}
+    for rule in SYSTEM_RULES:
+        (found,) = [item for item in checks.values() if item == rule(facts)]
+        assert (found.status, found.seen) == (Status.WARN, "could not be checked: PermissionError: /proc")

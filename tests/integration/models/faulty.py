@@ -48,7 +48,10 @@ class FaultyNet(nn.Module):
             os._exit(0)
         if self.fault == "exit":
             sys.exit(0)
-        if self.fault == "hang":
+        if self.fault == "deaf":
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_IGN)
+        if self.fault in ("hang", "deaf"):
             hang_here()
         if self.fault == "uneven":
             dist.all_reduce(torch.ones(1))  # where the others reduce gradients

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 WIDTH = 32
+MOST_MEMORY = 4 * 2**30
+"""Bytes; the tests' limits are lower."""
 CLOCKS = ("perf_counter", "monotonic", "time", "process_time", "perf_counter_ns", "monotonic_ns", "time_ns")
 
 
@@ -48,14 +50,29 @@ def act(kind: str) -> None:
     if kind == "closes":
         for descriptor in (0, 1, 2):
             os.close(descriptor)
-    if kind == "prints":
-        for _ in range(20):
+    if kind in ("prints", "prints a gigabyte"):
+        for _ in range(20 if kind == "prints" else 1000):
             sys.stdout.write("x" * 999_999 + "\n")
         sys.stdout.flush()
+    if kind == "forks" and os.fork() == 0:
+        time.sleep(300)
+        os._exit(0)
+    if kind == "starts a session":
+        subprocess.Popen(["sleep", "300"], start_new_session=True)  # noqa: S607
+    if kind == "grows":
+        grow()
     if kind == "daemon":
         start_daemon()
     if kind == "raises":
         raise RuntimeError(f"cannot fetch https://bob:{os.environ['HUB_TOKEN']}@hub/x with {os.environ['HUB_TOKEN']}")
+
+
+def grow() -> None:
+    """Take more and more memory, up to what no test machine lacks."""
+    held = []
+    for _ in range(MOST_MEMORY // 2**26):
+        held.append(torch.ones(2**26, dtype=torch.uint8))
+        time.sleep(0.01)
 
 
 def slow_down_clocks() -> None:

@@ -320,7 +320,7 @@ def test_a_node_notices_that_the_first_one_is_gone(two: Nodes) -> None:
     two.leader._network.call(_abort_all(two.leader), SOON)
     last = follower.orders.get(timeout=SOON)
     assert isinstance(last, Finish)
-    assert last.exit_code == 1
+    assert last.exit_code == 3
     assert "was lost" in last.reason
 
 

@@ -19,6 +19,7 @@ from tests.analysis.hang.test_explain import looped, rank, waiting
 from tests.analysis.health.test_node import node
 from tests.factories import cells
 from tests.report.sections.test_lost_time import diagnosed_run
+from tests.report.terminal.test_tuning import tuning_export
 from tests.report.test_machine import machine_summary, record
 from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.matching import differences
@@ -106,6 +107,7 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.MACHINE, "machine", lambda: ceilings_json(measured().machine)),
     (ResultSchema.MAX_BATCH, "max-batch", lambda: search().to_json()),
     (ResultSchema.PREDICT, "predict", lambda: prediction_json(predictions())),
+    (ResultSchema.TUNE, "tune", lambda: tuning_export().model_dump_json()),
     (ResultSchema.PROFILE, "profile", profile_text),
     (ResultSchema.VALIDATE, "validate", lambda: validate_facts(node(), Requirements()).model_dump_json()),
     (ResultSchema.AUTOPSY, "autopsy", autopsy_text),

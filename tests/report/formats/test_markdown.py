@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from tests.report.test_build import mixed_run
 from tests.report.test_sections import many_cells
 from torchscale.analysis.summary.run import summarize
 from torchscale.report.build import build_document
+from torchscale.report.document import Document
 from torchscale.report.formats.markdown import MAX_SUMMARY_LINES, render_markdown, render_summary
 
 
@@ -32,3 +37,33 @@ def test_the_section_on_scaling_holds_figures() -> None:
     scaling = text[text.index("## Scaling") : text.index("## Step times")]
     assert "80.7 % at 2 CPU ranks." in scaling
     assert "| tiny-resnet | fp32 | 8 | baseline | 80.7 % |" in scaling
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "https://evil.example/x",
+        "www.evil.example",
+        "mailto:a@evil.example",
+        "@somebody",
+        "GH-12",
+        "#12",
+        "<b>bold</b>",
+        "&lt;b&gt;",
+        "~~gone~~",
+        "$x^2$",
+        "[a](b)",
+        "![a](b)",
+        "`code`",
+        "a | b",
+        "**bold**",
+    ],
+)
+def test_text_of_others_becomes_no_markup(markup: str) -> None:
+    """What GitHub would show is the text as it is: every character that is markup stands behind a backslash, and what
+    is a link or a mention without any is broken by a word joiner."""
+    text = render_markdown(Document(title=f"see {markup}", subtitle="", verdict=(), key_figures=(), sections=()))
+    (line,) = text.strip().splitlines()
+    assert line.replace("\\", "").replace("\u2060", "") == f"# see {markup}"
+    assert not re.search(r"(?<!\\)[`*_\[\]<>|~$&]", line), line
+    assert not re.search(r"https?:|www\.|mailto:|@(?=\w)|GH-\d|(?<![\\])#\d", line), line

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
+from typing import cast
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -101,3 +105,51 @@ def test_the_host_gives_the_samples_that_the_device_would_have() -> None:
         assert torch.equal(one, two)
         assert two.is_contiguous(memory_format=torch.channels_last)
     assert host.use() is None
+
+
+LOADS = """
+import sys
+sys.path[:0] = {path!r}
+from tests.worker.data.test_loader import *
+found = source(Share(2, 0, 1), workers=2)
+found.next_batch()
+print(*(process.pid for process in multiprocessing.active_children()), flush=True)
+import time; time.sleep(120)
+"""
+
+
+def test_loader_processes_end_with_the_process_that_is_killed() -> None:
+    """torch's own check of the parent takes five seconds."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", LOADS.format(path=sys.path)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert program.stdout is not None
+    pids = [int(pid) for pid in program.stdout.readline().split()]
+    loaders = [psutil.Process(pid) for pid in pids]
+    program.kill()
+    program.stdout.close()
+    program.wait()
+    assert len(loaders) == 2
+    _, alive = psutil.wait_procs(loaders, timeout=3.0)
+    for process in alive:
+        process.kill()
+    assert alive == []
+
+
+class Unsendable(Numbers):
+    """Samples that no process can hand to another, as when there is no shared memory for them."""
+
+    def __getitems__(self, numbers: list[int]) -> BatchOfTensors:
+        return {"x": cast(torch.Tensor, lambda: numbers)}
+
+
+@pytest.mark.timeout(60)
+def test_a_batch_that_cannot_be_handed_over_is_an_error_and_no_endless_wait(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    use = DataUse(source="shards", path="here", size_bytes=1)
+    data = LoadedData(Unsendable(20), shuffle_seed=None, use=use)
+    found = LoaderSource(data, share=Share(2, 0, 1), settings=settings(workers=1), device=CPU, channels_last=False)
+    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly"):
+        found.next_batch()
+    assert "pickle" in capfd.readouterr().err

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from torchscale.analysis.health import fixes
 from torchscale.analysis.health.rule import Rule, failed, not_applicable, passed, unknown, warned
+from torchscale.analysis.health.visibility import BUS_ORDER, visible
 from torchscale.schema.node.check import Check
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
 from torchscale.util.units import format_bytes
@@ -24,17 +26,75 @@ def gpus_present(facts: NodeFacts) -> Check:
     driver, gpus = facts.driver, facts.driver.gpus
     if driver.error is not None and not driver.missing:
         advice = "reboot after a driver update; restart the container; see nvidia-smi and dmesg"
-        return failed(rule, f"the driver does not respond: {driver.error}", "a working NVIDIA driver", advice)
+        return failed(
+            rule, f"the driver does not respond: {driver.error}", "a working NVIDIA driver", advice, fixes.DRIVER_BROKEN
+        )
     if driver.unreadable:
         advice = "drain the node and reboot; see dmesg for Xid messages"
-        return failed(rule, "; ".join(driver.unreadable), "every GPU responds", advice)
+        return failed(rule, "; ".join(driver.unreadable), "every GPU responds", advice, fixes.GPU_LOST)
     if not gpus:
         return _no_gpus(rule, facts)
     kinds = Counter(_kind(gpu) for gpu in gpus)
     seen = ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
     if len(kinds) > 1:
-        return warned(rule, seen, "one kind", "the slowest GPU limits all ranks; select equal GPUs with launch.devices")
+        advice = "the slowest GPU limits all ranks; select equal GPUs with launch.devices"
+        return warned(rule, seen, "one kind", advice, fixes.ONLY_EQUAL_GPUS)
     return passed(rule, seen)
+
+
+def gpu_visibility(facts: NodeFacts) -> Check:
+    """Every entry of CUDA_VISIBLE_DEVICES names a GPU: CUDA silently ignores one that does not, and all behind it."""
+    rule = ("gpu_visibility", "GPUs", "CUDA_VISIBLE_DEVICES")
+    driver = facts.driver
+    if driver is None or not driver.gpus:
+        return not_applicable(rule, "no GPU")
+    if driver.visible_devices is None:
+        return passed(rule, "not set: all GPUs are visible")
+    if driver.visible_devices in ("", "-1", "NoDevFiles"):
+        seen = f"{driver.visible_devices!r} hides all GPUs"
+        return warned(rule, seen, "GPUs to use", "unset CUDA_VISIBLE_DEVICES", fixes.VISIBLE_DEVICES)
+    choice = visible(driver.visible_devices, driver)
+    count, total = len(choice.entries), len(driver.gpus)
+    if choice.ignored:
+        seen = f"{choice.reason}; CUDA ignores {', '.join(choice.ignored)} and uses {count or 'none'} of {total}"
+        advice = "list UUIDs as `nvidia-smi -L` shows them"
+        return warned(rule, seen, "GPUs of this node, each once", advice, fixes.VISIBLE_DEVICES)
+    numbers = [None if gpu is None else gpu.index for gpu in choice.gpus]
+    if None in numbers:
+        seen = (
+            f"{driver.visible_devices}: CUDA counts GPUs of different kinds from the fastest, nvidia-smi by PCI address"
+        )
+        advice = f"set CUDA_DEVICE_ORDER={BUS_ORDER}, or list UUIDs"
+        return warned(rule, seen, "an order that nvidia-smi shows too", advice, fixes.BUS_ORDER)
+    if any(entry.startswith("MIG-") for entry in choice.entries) and count > 1:
+        seen = f"{count} MIG slices: a process can use one"
+        advice = "a rank that sees several slices uses the first"
+        return warned(rule, seen, "one slice for each process", advice, fixes.VISIBLE_DEVICES)
+    return passed(rule, f"GPU {', '.join(map(str, numbers))} of {total}")
+
+
+def gpu_modes(facts: NodeFacts) -> Check:
+    """Processes may use the GPUs, and the driver stays loaded between them."""
+    rule = ("gpu_modes", "GPUs", "compute and persistence mode")
+    known = [gpu for gpu in _gpus(facts) if gpu.compute_mode is not None or gpu.persistence is not None]
+    if not known:
+        return _nothing(rule, facts)
+    prohibited = [gpu for gpu in known if gpu.compute_mode == "prohibited"]
+    if prohibited:
+        seen = f"no process may use {', '.join(map(_name, prohibited))}"
+        commands = fixes.gpu_commands(prohibited, *fixes.COMPUTE_MODE)
+        return failed(rule, seen, "compute mode default", "set the compute mode: nvidia-smi -c DEFAULT", commands)
+    exclusive = [gpu for gpu in known if gpu.compute_mode == "exclusive process"]
+    if exclusive:
+        seen = f"one process at a time on {', '.join(map(_name, exclusive))}"
+        advice = "`hardware` opens all GPUs in rank 0; the other ranks then fail"
+        return warned(rule, seen, "default", advice, fixes.gpu_commands(exclusive, *fixes.COMPUTE_MODE))
+    unloaded = [gpu for gpu in known if gpu.persistence is False]
+    if unloaded:
+        seen = f"persistence is off on GPU {', '.join(str(gpu.index) for gpu in unloaded)}"
+        advice = "each launch waits seconds for the driver, and clocks start low; use nvidia-persistenced"
+        return warned(rule, seen, "on", advice, fixes.gpu_commands(unloaded, *fixes.PERSISTENCE))
+    return passed(rule, "default, persistence on")
 
 
 def gpu_ecc(facts: NodeFacts) -> Check:
@@ -43,23 +103,26 @@ def gpu_ecc(facts: NodeFacts) -> Check:
     known = [gpu for gpu in _gpus(facts) if gpu.ecc_enabled is not None]
     if not known:
         return not_applicable(rule, "no GPU with ECC")
-    failures = [_name(gpu) for gpu in known if gpu.remapping_failed]
+    failures = [gpu for gpu in known if gpu.remapping_failed]
     if failures:
-        seen = f"memory rows could not be remapped on {', '.join(failures)}"
-        return failed(rule, seen, "spare rows for damaged ones", "drain the node and replace the GPU")
-    bad = [f"{_name(gpu)}: {gpu.ecc_uncorrected}" for gpu in known if gpu.ecc_uncorrected]
+        seen = f"memory rows could not be remapped on {', '.join(map(_name, failures))}"
+        commands = fixes.gpu_commands(failures, *fixes.ECC_REPLACE)
+        return failed(rule, seen, "spare rows for damaged ones", "drain the node and replace the GPU", commands)
+    bad = [gpu for gpu in known if gpu.ecc_uncorrected]
     if bad:
+        seen = f"uncorrected errors: {', '.join(f'{_name(gpu)}: {gpu.ecc_uncorrected}' for gpu in bad)}"
         advice = "drain the node; reset or replace the GPU (nvidia-smi -q -d ECC,ROW_REMAPPER)"
-        return failed(rule, f"uncorrected errors: {', '.join(bad)}", "none", advice)
-    pending = [_name(gpu) for gpu in known if gpu.remapping_pending]
+        return failed(rule, seen, "none", advice, fixes.gpu_commands(bad, *fixes.ECC_RESET))
+    pending = [gpu for gpu in known if gpu.remapping_pending]
     if pending:
         advice = "drain the node and reset the GPU (nvidia-smi -q -d ROW_REMAPPER)"
-        return warned(rule, f"remapping of memory rows is pending on {', '.join(pending)}", "none pending", advice)
-    off = [str(gpu.index) for gpu in known if not gpu.ecc_enabled]
+        seen = f"remapping of memory rows is pending on {', '.join(map(_name, pending))}"
+        return warned(rule, seen, "none pending", advice, fixes.gpu_commands(pending, *fixes.ECC_RESET))
+    off = [gpu for gpu in known if not gpu.ecc_enabled]
     if off:
-        return warned(
-            rule, f"off on GPU {', '.join(off)}", "on", "memory errors are not detected; enable with nvidia-smi -e 1"
-        )
+        seen = f"off on GPU {', '.join(str(gpu.index) for gpu in off)}"
+        advice = "memory errors are not detected; enable with nvidia-smi -e 1"
+        return warned(rule, seen, "on", advice, fixes.gpu_commands(off, *fixes.ECC_ON))
     uncounted = [str(gpu.index) for gpu in known if gpu.ecc_uncorrected is None]
     if uncounted:
         return not_applicable(rule, f"on, but the driver reports no error count for GPU {', '.join(uncounted)}")
@@ -74,21 +137,25 @@ def gpu_throttling(facts: NodeFacts) -> Check:
     known = [gpu for gpu in _gpus(facts) if gpu.throttle_reasons is not None]
     if not known:
         return _nothing(rule, facts)
-    slow = [f"{_name(gpu)}: {', '.join(gpu.throttle_reasons)}" for gpu in known if gpu.throttle_reasons]
+    slow = [gpu for gpu in known if gpu.throttle_reasons]
     if slow:
-        return warned(rule, "; ".join(slow), "none", "check cooling and power: nvidia-smi -q -d PERFORMANCE")
+        seen = "; ".join(f"{_name(gpu)}: {', '.join(gpu.throttle_reasons or ())}" for gpu in slow)
+        advice = "check cooling and power: nvidia-smi -q -d PERFORMANCE"
+        return warned(rule, seen, "none", advice, fixes.gpu_commands(slow, *fixes.PERFORMANCE))
     return passed(rule, "none")
 
 
 def gpu_temperature(facts: NodeFacts) -> Check:
     """No GPU is hot before a measurement starts."""
     rule = ("gpu_temperature", "GPUs", "temperature")
-    known = [(_name(gpu), gpu.temperature_celsius) for gpu in _gpus(facts) if gpu.temperature_celsius is not None]
+    known = [(gpu, gpu.temperature_celsius) for gpu in _gpus(facts) if gpu.temperature_celsius is not None]
     if not known:
         return _nothing(rule, facts)
-    hot = [f"{name}: {degrees} °C" for name, degrees in known if degrees > HOT_CELSIUS]
+    hot = [(gpu, degrees) for gpu, degrees in known if degrees > HOT_CELSIUS]
     if hot:
-        return warned(rule, ", ".join(hot), f"at most {HOT_CELSIUS} °C", "check cooling; wait until it is idle")
+        seen = ", ".join(f"{_name(gpu)}: {degrees} °C" for gpu, degrees in hot)
+        commands = fixes.gpu_commands((gpu for gpu, _ in hot), *fixes.PERFORMANCE)
+        return warned(rule, seen, f"at most {HOT_CELSIUS} °C", "check cooling; wait until it is idle", commands)
     return passed(rule, f"at most {max(degrees for _, degrees in known)} °C")
 
 
@@ -101,9 +168,9 @@ def gpu_idle(facts: NodeFacts) -> Check:
     in_use = [f"{_name(gpu)}: {', '.join(gpu.foreign_processes)}" for gpu in gpus if gpu.foreign_processes]
     in_use += [_used(gpu) for gpu in gpus if not gpu.foreign_processes and _is_used(gpu)]
     if in_use:
-        return warned(
-            rule, "; ".join(in_use), "none", "their load distorts every measurement; wait, or select other GPUs"
-        )
+        advice = "their load distorts every measurement; wait, or select other GPUs"
+        used = (gpu for gpu in gpus if gpu.foreign_processes or _is_used(gpu))
+        return warned(rule, "; ".join(in_use), "none", advice, fixes.gpu_commands(used, *fixes.PROCESSES))
     silent = [str(gpu.index) for gpu in _gpus(facts) if gpu.foreign_processes is None]
     if silent:
         return not_applicable(rule, f"the driver lists no processes for GPU {', '.join(silent)}")
@@ -116,13 +183,11 @@ def gpu_pcie(facts: NodeFacts) -> Check:
     known = [gpu for gpu in _gpus(facts) if gpu.pcie_width is not None and gpu.pcie_width_max is not None]
     if not known:
         return _nothing(rule, facts)
-    narrow = [
-        f"{_name(gpu)}: x{gpu.pcie_width} of x{gpu.pcie_width_max}"
-        for gpu in known
-        if (gpu.pcie_width or 0) < (gpu.pcie_width_max or 0)
-    ]
+    narrow = [gpu for gpu in known if (gpu.pcie_width or 0) < (gpu.pcie_width_max or 0)]
     if narrow:
-        return warned(rule, ", ".join(narrow), "full width", "reseat the card or riser; check the slot: lspci -vv")
+        seen = ", ".join(f"{_name(gpu)}: x{gpu.pcie_width} of x{gpu.pcie_width_max}" for gpu in narrow)
+        advice = "reseat the card or riser; check the slot: lspci -vv"
+        return warned(rule, seen, "full width", advice, fixes.gpu_commands(narrow, *fixes.PCIE))
     return passed(rule, ", ".join(sorted({f"x{gpu.pcie_width}" for gpu in known})))
 
 
@@ -141,9 +206,12 @@ def gpu_links(facts: NodeFacts) -> Check:
     blocked = [f"{pair.first}-{pair.second}" for pair in driver.pairs if pair.p2p is False]
     if blocked:
         advice = "check nvidia-smi topo -p2p r, the IOMMU, ACS and virtualisation settings"
-        return warned(rule, f"no P2P between {', '.join(blocked[:8])}; {seen}", "P2P between all pairs", advice)
+        return warned(
+            rule, f"no P2P between {', '.join(blocked[:8])}; {seen}", "P2P between all pairs", advice, fixes.P2P
+        )
     if any(links) and len(set(links)) > 1:
-        return warned(rule, seen, "the same number of links on every GPU", "check nvidia-smi nvlink --status")
+        advice = "check nvidia-smi nvlink --status"
+        return warned(rule, seen, "the same number of links on every GPU", advice, fixes.NVLINK)
     if not driver.pairs or any(pair.p2p is None for pair in driver.pairs):
         return not_applicable(rule, f"P2P not reported by the driver; {seen}")
     return passed(rule, seen)
@@ -160,12 +228,15 @@ def rdma_devices(facts: NodeFacts) -> Check:
     seen = ", ".join(f"{port.device}/{port.port} {port.link_layer} {port.state}, {port.rate}" for port in ports)
     down = [f"{port.device}/{port.port}" for port in ports if port.state != "ACTIVE"]
     if down:
-        return warned(rule, f"{', '.join(down)} not active; {seen}", "all ports ACTIVE", "check cables and ibstat")
+        seen = f"{', '.join(down)} not active; {seen}"
+        return warned(rule, seen, "all ports ACTIVE", "check cables and ibstat", fixes.RDMA)
     return passed(rule, seen)
 
 
 GPU_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
     gpus_present,
+    gpu_visibility,
+    gpu_modes,
     gpu_ecc,
     gpu_throttling,
     gpu_temperature,
@@ -191,13 +262,17 @@ def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
         "install or load the NVIDIA driver; in containers use --gpus all, with Slurm --gres=gpu; ignore on CPU-only "
         "jobs"
     )
-    return warned(rule, f"{seen}, but {on_bus} on the PCI bus", "a driver that makes them available", advice)
+    seen = f"{seen}, but {on_bus} on the PCI bus"
+    return warned(rule, seen, "a driver that makes them available", advice, fixes.DRIVER_MISSING)
 
 
 def _name(gpu: GpuFacts) -> str:
-    """``GPU 3``, as nvidia-smi counts; with the number for ``launch.devices`` where that is another."""
+    """``GPU 3 (0000:9b:00.0, GPU-1b3f…)``, as nvidia-smi, the kernel's log and schedulers name it; with the number for
+    ``launch.devices`` where that is another."""
     other = gpu.cuda_index is not None and gpu.cuda_index != gpu.index
-    return f"GPU {gpu.index} (launch.devices: {gpu.cuda_index})" if other else f"GPU {gpu.index}"
+    names = [f"launch.devices: {gpu.cuda_index}"] if other else []
+    names += [name for name in (gpu.pci_address, gpu.uuid) if name is not None]
+    return f"GPU {gpu.index} ({', '.join(names)})" if names else f"GPU {gpu.index}"
 
 
 def _nothing(rule: Rule, facts: NodeFacts) -> Check:

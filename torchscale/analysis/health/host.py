@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 
+from torchscale.analysis.health import fixes
 from torchscale.analysis.health.rule import failed, not_applicable, passed, unknown, warned
 from torchscale.schema.node.check import Check
 from torchscale.schema.node.probe import NodeFacts
@@ -20,6 +21,8 @@ MIN_FREE_BYTES = GIB
 """The records and step logs of a sweep need less than this; without it a run may fail half-way."""
 COMFORTABLE_FREE_BYTES = 10 * GIB
 """A trace of 8 ranks takes hundreds of MB; this holds a sweep with profiles."""
+MIN_FREE_FILES = 10_000
+"""A launch of 8 ranks leaves about 30 files; this holds a sweep of some hundred launches."""
 SLOW_WRITE = 50 * 2**20
 """Bytes per second. A local disk writes above 100 MB/s; below this, step logs and traces delay the ranks."""
 UNLIMITED = -1
@@ -45,9 +48,10 @@ def shared_memory(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("host"))
     size = facts.host.shm_bytes
     if size is None:
-        return warned(rule, "missing", "at least 1 GiB", "mount a tmpfs at /dev/shm")
+        return warned(rule, "missing", "at least 1 GiB", "mount a tmpfs at /dev/shm", fixes.SHARED_MEMORY_MISSING)
     if size < MIN_SHM_BYTES:
-        return warned(rule, format_bytes(size), "at least 1 GiB", "containers: --shm-size=8g or --ipc=host")
+        advice = "containers: --shm-size=8g or --ipc=host"
+        return warned(rule, format_bytes(size), "at least 1 GiB", advice, fixes.SHARED_MEMORY)
     return passed(rule, format_bytes(size))
 
 
@@ -61,7 +65,8 @@ def open_files(facts: NodeFacts) -> Check:
         return unknown(rule, None)
     if limit == UNLIMITED or limit >= MIN_OPEN_FILES:
         return passed(rule, "unlimited" if limit == UNLIMITED else f"{limit:,}")
-    return warned(rule, f"{limit:,}", f"at least {MIN_OPEN_FILES:,}", "ulimit -n 65536, or limits.conf")
+    advice = "ulimit -n 65536, or limits.conf"
+    return warned(rule, f"{limit:,}", f"at least {MIN_OPEN_FILES:,}", advice, fixes.OPEN_FILES)
 
 
 def locked_memory(facts: NodeFacts) -> Check:
@@ -77,7 +82,8 @@ def locked_memory(facts: NodeFacts) -> Check:
         return not_applicable(rule, f"{seen}; only relevant for InfiniBand or RoCE")
     if limit == UNLIMITED:
         return passed(rule, seen)
-    return warned(rule, seen, "unlimited", "ulimit -l unlimited, or limits.conf; containers: --ulimit memlock=-1")
+    advice = "ulimit -l unlimited, or limits.conf; containers: --ulimit memlock=-1"
+    return warned(rule, seen, "unlimited", advice, fixes.LOCKED_MEMORY)
 
 
 def hostname(facts: NodeFacts) -> Check:
@@ -88,7 +94,7 @@ def hostname(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("host"))
     if not host.addresses:
         advice = "make the name resolve (/etc/hosts, DNS): some backends look it up"
-        return warned(rule, f"{host.hostname} does not resolve", "an address", advice)
+        return warned(rule, f"{host.hostname} does not resolve", "an address", advice, fixes.HOSTNAME)
     seen = f"{host.hostname} resolves to {', '.join(host.addresses)}"
     if all(_is_loopback(address) for address in host.addresses):
         return passed(rule, f"{seen} (loopback): enough for one node")
@@ -102,18 +108,27 @@ def disk(facts: NodeFacts) -> Check:
     if output is None:
         return unknown(rule, facts.unknown.get("disk"))
     if output.error is not None:
-        return failed(rule, f"{output.path}: {output.error}", "a writable directory", "choose another --output-dir")
+        seen = f"{output.path}: {output.error}"
+        commands = fixes.choose_directory("10 GiB")
+        return failed(rule, seen, "a writable directory", "choose another --output-dir", commands)
     free, speed = output.free_bytes, output.write_bytes_per_second
     if free is None:
         return unknown(rule, None)
     seen = f"{output.path}: {format_bytes(free)} free"
     seen += "" if speed is None else f", writes {format_bytes(speed)}/s"
     if free < MIN_FREE_BYTES:
-        return failed(rule, seen, "at least 1 GiB free", "free space or choose another --output-dir")
+        advice = "free space or choose another --output-dir"
+        return failed(rule, seen, "at least 1 GiB free", advice, fixes.choose_directory("10 GiB"))
+    if output.files_free is not None and output.files_free < MIN_FREE_FILES:
+        seen = f"{seen}, room for {output.files_free:,} more files (inodes)"
+        advice = "delete files or choose another --output-dir"
+        return warned(rule, seen, f"at least {MIN_FREE_FILES:,}", advice, fixes.FILES)
     if free < COMFORTABLE_FREE_BYTES:
-        return warned(rule, seen, "at least 10 GiB free", "step logs and traces may fill the disk")
+        advice = "step logs and traces may fill the disk"
+        return warned(rule, seen, "at least 10 GiB free", advice, fixes.choose_directory("10 GiB"))
     if speed is not None and speed < SLOW_WRITE:
-        return warned(rule, seen, "at least 50 MiB/s", "slow or shared disk: write results to a local one")
+        advice = "slow or shared disk: write results to a local one"
+        return warned(rule, seen, "at least 50 MiB/s", advice, fixes.choose_directory("10 GiB"))
     return passed(rule, seen)
 
 
@@ -127,11 +142,12 @@ def nsys(facts: NodeFacts) -> Check:
     if profiler.path is None:
         if not has_gpu:
             return not_applicable(rule, "not installed; only needed for CUDA")
-        return warned(rule, "not installed", "nsys on PATH", "install nsight-systems to use it for profiles")
+        advice = "install nsight-systems to use it for profiles"
+        return warned(rule, "not installed", "nsys on PATH", advice, fixes.NSYS)
     seen = f"{profiler.version or 'unknown version'} at {profiler.path}"
     if profiler.can_export is False:
         advice = "the host part (QdstrmImporter) is missing: install the full nsight-systems package"
-        return warned(rule, f"{seen}; it can record but not export", "a complete installation", advice)
+        return warned(rule, f"{seen}; it can record but not export", "a complete installation", advice, fixes.NSYS)
     return passed(rule, seen + ("" if profiler.can_export else "; whether it can export is unknown"))
 
 

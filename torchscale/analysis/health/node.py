@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torchscale.analysis.health import fixes
 from torchscale.analysis.health.gpu import GPU_RULES
 from torchscale.analysis.health.host import HOST_RULES
 from torchscale.analysis.health.rule import failed, not_applicable, passed, unknown, warned
+from torchscale.analysis.health.system import SYSTEM_RULES
 from torchscale.schema.node.check import Check, Status, Validation
 from torchscale.schema.node.probe import NodeFacts
 
@@ -21,14 +23,19 @@ _FABRIC_ADVICE = (
     "nvidia-smi -q | grep -A 2 Fabric"
 )
 _CUDA_ADVICE = (
-    ("Error 802", _FABRIC_ADVICE),
-    ("system not yet initialized", _FABRIC_ADVICE),
+    ("Error 802", _FABRIC_ADVICE, fixes.FABRIC_MANAGER),
+    ("system not yet initialized", _FABRIC_ADVICE, fixes.FABRIC_MANAGER),
     (
         "Error 803",
         "the CUDA library does not fit the driver: remove cuda-compat from LD_LIBRARY_PATH, or reboot after an update",
+        fixes.NO_COMPAT,
     ),
-    ("Error 804", "cuda-compat supports data centre GPUs only: remove it from LD_LIBRARY_PATH and update the driver"),
-    ("too old", "update the NVIDIA driver, or install a PyTorch for an older CUDA"),
+    (
+        "Error 804",
+        "cuda-compat supports data centre GPUs only: remove it from LD_LIBRARY_PATH and update the driver",
+        fixes.NO_COMPAT,
+    ),
+    ("too old", "update the NVIDIA driver, or install a PyTorch for an older CUDA", fixes.DRIVER_UPDATE),
 )
 """What helps against errors of cudaGetDeviceCount (CUDA runtime API, cudaError_t)."""
 _CUDA_ADVICE_ELSE = "check CUDA_VISIBLE_DEVICES, the driver's version and /dev/nvidia* permissions"
@@ -47,7 +54,7 @@ class Requirements:
 def validate_facts(facts: NodeFacts, requirements: Requirements) -> Validation:
     """Runs every rule; the result holds all checks and the verdict."""
     facts = _with_cuda_indices(facts)
-    checks = [rule(facts) for rule in (*_SOFTWARE_RULES, *GPU_RULES, *HOST_RULES, collective)]
+    checks = [rule(facts) for rule in (*_SOFTWARE_RULES, *GPU_RULES, *HOST_RULES, *SYSTEM_RULES, collective)]
     checks += _required(facts, requirements)
     order = list(dict.fromkeys(check.group for check in checks))
     checks.sort(key=lambda check: order.index(check.group))
@@ -78,7 +85,7 @@ def python_version(facts: NodeFacts) -> Check:
     if facts.software is None:
         return unknown(rule, facts.unknown.get("software"))
     if version_numbers(facts.software.python) < OLDEST_PYTHON:
-        return failed(rule, facts.software.python, "3.10 or newer", "use a newer Python")
+        return failed(rule, facts.software.python, "3.10 or newer", "use a newer Python", fixes.PYTHON)
     return passed(rule, facts.software.python)
 
 
@@ -90,9 +97,10 @@ def torch_version(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("software"))
     if software.torch is None:
         seen = f"cannot be imported: {software.torch_error}"
-        return failed(rule, seen, "a working import", "reinstall torch; see the message for the library at fault")
+        advice = "reinstall torch; see the message for the library at fault"
+        return failed(rule, seen, "a working import", advice, fixes.TORCH_BROKEN)
     if version_numbers(software.torch) < OLDEST_TORCH:
-        return failed(rule, software.torch, "2.6 or newer", "pip install --upgrade torch")
+        return failed(rule, software.torch, "2.6 or newer", "pip install --upgrade torch", fixes.TORCH_OLD)
     return passed(rule, software.torch)
 
 
@@ -111,22 +119,25 @@ def cuda_runtime(facts: NodeFacts) -> Check:
             f"PyTorch {software.torch} was built without CUDA, but the node has {len(driver.gpus)} GPUs",
             "a CUDA build of PyTorch",
             "install torch from the index for your CUDA version (pytorch.org, Get Started)",
+            fixes.torch_for(driver.cuda_version),
         )
     seen = f"PyTorch's CUDA {software.cuda_built}, driver {driver.version} supports up to {driver.cuda_version}"
     if not software.cuda_available:
         error = software.cuda_error or ""
         why = f": {error}" if error else ""
-        advice = next((text for sign, text in _CUDA_ADVICE if sign in error), _CUDA_ADVICE_ELSE)
-        return failed(rule, f"{seen}; torch.cuda.is_available() is false{why}", "a usable CUDA device", advice)
+        helps = ((advice, commands) for sign, advice, commands in _CUDA_ADVICE if sign in error)
+        advice, commands = next(helps, (_CUDA_ADVICE_ELSE, fixes.CUDA_DEVICES))
+        seen = f"{seen}; torch.cuda.is_available() is false{why}"
+        return failed(rule, seen, "a usable CUDA device", advice, commands)
     if driver.cuda_version is None:
         return passed(rule, seen)
     built, supported = version_numbers(software.cuda_built), version_numbers(driver.cuda_version)
     if built[:1] > supported[:1]:
         advice = "PyTorch can use it, through CUDA's compatibility package (cuda-compat); update the driver to be safe"
-        return warned(rule, seen, "a driver at least as new as the runtime", advice)
+        return warned(rule, seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE)
     if built > supported:
         advice = "works through CUDA minor-version compatibility; update the driver to be safe"
-        return warned(rule, seen, "a driver at least as new as the runtime", advice)
+        return warned(rule, seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE)
     return passed(rule, seen)
 
 
@@ -137,7 +148,9 @@ def nccl_version(facts: NodeFacts) -> Check:
     if software is None or not software.cuda_available:
         return not_applicable(rule, "no CUDA device: gloo is used")
     if software.nccl is None:
-        return failed(rule, "PyTorch was built without NCCL", "NCCL", "install a CUDA build of PyTorch for Linux")
+        commands = fixes.torch_for(facts.driver.cuda_version if facts.driver is not None else None)
+        advice = "install a CUDA build of PyTorch for Linux"
+        return failed(rule, "PyTorch was built without NCCL", "NCCL", advice, commands)
     return passed(rule, software.nccl)
 
 
@@ -150,15 +163,16 @@ def collective(facts: NodeFacts) -> Check:
     if facts.software is not None and facts.software.torch is None:
         return not_applicable(rule, "not run: PyTorch cannot be imported")
     if allreduce.error is not None:
-        advice = (
-            "run with NCCL_DEBUG=INFO" if allreduce.backend == "nccl" else "check the loopback interface and firewall"
-        )
-        return failed(rule, f"{allreduce.backend}: {allreduce.error}", "a sum over all ranks", advice)
+        nccl = ("run with NCCL_DEBUG=INFO", fixes.NCCL_DEBUG)
+        gloo = ("check the loopback interface and firewall", fixes.LOOPBACK)
+        advice, commands = nccl if allreduce.backend == "nccl" else gloo
+        return failed(rule, f"{allreduce.backend}: {allreduce.error}", "a sum over all ranks", advice, commands)
     if allreduce.wrong_elements:
         compared = allreduce.elements * allreduce.world_size
         seen = f"{allreduce.backend}: {allreduce.wrong_elements:,} of {compared:,} elements wrong"
         advice = "do not train on this node; check GPU memory (ECC), links and NCCL's version"
-        return failed(rule, seen, "every element exact", advice)
+        gpus = facts.driver.gpus if facts.driver is not None else ()
+        return failed(rule, seen, "every element exact", advice, fixes.wrong_sums(gpus))
     timing = "" if allreduce.seconds is None else f", 1 MiB in {allreduce.seconds * 1e3:.2f} ms"
     what = "GPU" if allreduce.backend == "nccl" else "CPU rank"
     ranks = f"{allreduce.world_size} {what}{'s' * (allreduce.world_size != 1)}"
@@ -182,7 +196,9 @@ def _required(facts: NodeFacts, requirements: Requirements) -> list[Check]:
         rule = ("require_cuda", "required", "CUDA")
         why = facts.driver.error if facts.driver is not None and facts.driver.error else "PyTorch sees no CUDA device"
         checks.append(
-            passed(rule, "usable") if usable else failed(rule, why, "a usable CUDA device", "see the checks above")
+            passed(rule, "usable")
+            if usable
+            else failed(rule, why, "a usable CUDA device", "see the checks above", fixes.CUDA_DEVICES)
         )
     if requirements.gpus:
         rule = ("require_gpus", "required", "GPUs")
@@ -191,12 +207,13 @@ def _required(facts: NodeFacts, requirements: Requirements) -> list[Check]:
         enough = devices is not None and devices >= requirements.gpus
         seen = "unknown" if devices is None else f"{devices} available to PyTorch"
         advice = "check nvidia-smi -L and CUDA_VISIBLE_DEVICES"
-        checks.append(passed(rule, seen) if enough else failed(rule, seen, expected, advice))
+        checks.append(passed(rule, seen) if enough else failed(rule, seen, expected, advice, fixes.CUDA_DEVICES))
     if requirements.nccl:
         rule = ("require_nccl", "required", "NCCL")
         version = software.nccl if software is not None else None
         advice = "install a CUDA build of PyTorch for Linux, on a machine with a GPU"
-        checks.append(passed(rule, version) if version else failed(rule, "not usable", "NCCL and a GPU", advice))
+        missing = failed(rule, "not usable", "NCCL and a GPU", advice, fixes.CUDA_DEVICES)
+        checks.append(passed(rule, version) if version else missing)
     if requirements.nsys:
         checks.append(_required_nsys(facts))
     return checks
@@ -209,7 +226,7 @@ def _required_nsys(facts: NodeFacts) -> Check:
     if profiler is not None and profiler.path is not None and profiler.can_export is not False:
         return passed(rule, profiler.path)
     seen = "cannot export" if profiler is not None and profiler.path is not None else "not found"
-    return failed(rule, seen, "nsys on PATH, complete", "install the full nsight-systems package")
+    return failed(rule, seen, "nsys on PATH, complete", "install the full nsight-systems package", fixes.NSYS)
 
 
 def _verdict(facts: NodeFacts, checks: list[Check]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchscale.analysis.health import fixes
 from torchscale.schema.node.check import Check, Status
 
 Rule = tuple[str, str, str]
@@ -13,14 +14,14 @@ def passed(rule: Rule, seen: str) -> Check:
     return _check(rule, Status.PASS, seen)
 
 
-def warned(rule: Rule, seen: str, expected: str, advice: str) -> Check:
-    """Training works, but may be slow or unreliable."""
-    return _check(rule, Status.WARN, seen, expected, advice)
+def warned(rule: Rule, seen: str, expected: str, advice: str, commands: fixes.Fixes) -> Check:
+    """Training works, but may be slow or unreliable. ``commands`` mend it, or show the cause."""
+    return _check(rule, Status.WARN, seen, expected, advice, commands=commands)
 
 
-def failed(rule: Rule, seen: str, expected: str, advice: str) -> Check:
-    """Training fails, or its results cannot be trusted."""
-    return _check(rule, Status.FAIL, seen, expected, advice)
+def failed(rule: Rule, seen: str, expected: str, advice: str, commands: fixes.Fixes) -> Check:
+    """Training fails, or its results cannot be trusted. ``commands`` mend it, or show the cause."""
+    return _check(rule, Status.FAIL, seen, expected, advice, commands=commands)
 
 
 def not_applicable(rule: Rule, seen: str) -> Check:
@@ -31,9 +32,21 @@ def not_applicable(rule: Rule, seen: str) -> Check:
 def unknown(rule: Rule, reason: str | None) -> Check:
     """The facts for the rule are missing; ``reason`` says why."""
     advice = "run the probe to see its output: python -m torchscale.worker.probe"
-    return _check(rule, Status.WARN, f"could not be checked: {reason or 'not reported'}", "", advice)
+    seen = f"could not be checked: {reason or 'not reported'}"
+    return _check(rule, Status.WARN, seen, "", advice, commands=fixes.PROBE)
 
 
-def _check(rule: Rule, status: Status, seen: str, expected: str = "", advice: str = "") -> Check:
+def _check(
+    rule: Rule, status: Status, seen: str, expected: str = "", advice: str = "", *, commands: fixes.Fixes = ()
+) -> Check:
     identity, group, title = rule
-    return Check(id=identity, group=group, title=title, status=status, seen=seen, expected=expected, advice=advice)
+    return Check(
+        id=identity,
+        group=group,
+        title=title,
+        status=status,
+        seen=seen,
+        expected=expected,
+        advice=advice,
+        fixes=commands,
+    )

@@ -6,7 +6,6 @@ still say that a rank ran twice, or that batches took a tenth of their steps.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -146,7 +145,7 @@ def _about_digest(digest: Digest, what: str) -> Iterator[str]:
     if not digest.minimum * (1 - _ROUNDING) <= digest.mean <= digest.maximum * (1 + _ROUNDING):
         yield f"{what}: mean {digest.mean:.4g} s is not between {digest.minimum:.4g} and {digest.maximum:.4g} s"
     kept = digest.values
-    if kept and (len(kept) > digest.count or any(one > other for one, other in itertools.pairwise(kept))):
+    if kept and (len(kept) > digest.count or list(kept) != sorted(kept)):
         yield f"{what}: its values are not those of {digest.count} steps in ascending order"
 
 

@@ -17,6 +17,7 @@ TOKEN_VARIABLE = "TORCHSCALE_TOKEN"  # noqa: S105 - the name of the variable
 """Environment variable with the secret that all nodes of a sweep share."""
 DEFAULT_PORT = 29500
 """torchrun's default port for its first node."""
+_TORCHRUN_VARIABLES = "PET_*"
 _MIN_TOKEN_CHARACTERS = 16
 """Who records a handshake can try tokens offline: 16 random characters of 6 bits are beyond that."""
 _MAX_TOKEN_BYTES = 4096
@@ -57,6 +58,12 @@ class Cluster:
     def is_leader(self) -> bool:
         """Whether this is node 0."""
         return self.node_rank == 0
+
+    @property
+    def is_named_later(self) -> bool:
+        """Whether the name of node 0 may begin to resolve after this node has started: the names of pods do, and a pod
+        that replaces another has its name and another address."""
+        return self.source == _TORCHRUN_VARIABLES
 
     @property
     def master(self) -> str:
@@ -210,7 +217,7 @@ def _from_torchrun(env: Mapping[str, str]) -> _Found | None:
     if not text.isdigit():
         raise UsageError(f"PET_NNODES={text}: expected a whole number", hint="a sweep needs a fixed number of nodes")
     rank, port = _number(env, "PET_NODE_RANK"), _number(env, "PET_MASTER_PORT")
-    return _Found("PET_*", int(text), rank, env.get("PET_MASTER_ADDR"), port)
+    return _Found(_TORCHRUN_VARIABLES, int(text), rank, env.get("PET_MASTER_ADDR"), port)
 
 
 def _from_slurm(env: Mapping[str, str]) -> _Found | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from torchscale.errors import MachineError
+from torchscale.errors import ExitCode, MachineError
 from torchscale.launch.nodes.channel import (
     DATA_BYTES,
     HANDSHAKE_SECONDS,
@@ -30,7 +30,7 @@ from torchscale.launch.nodes.channel import (
 from torchscale.launch.nodes.cluster import Cluster
 from torchscale.launch.nodes.leader import ALIVE_SECONDS, REACH_SECONDS, connection_ending
 from torchscale.launch.nodes.loop import LoopThread
-from torchscale.launch.nodes.network import listen, resolve
+from torchscale.launch.nodes.network import UnresolvedError, listen, resolve
 from torchscale.schema.launch.nodes import (
     TO_NODE,
     Alive,
@@ -97,10 +97,15 @@ class Follower:
             UsageError: the name of the first node does not resolve.
         """
         deadline = time.monotonic() + seconds
-        address = self.leader_address
         while True:
             try:
-                self._network.call(self._connect(address, description, problem), 3 * HANDSHAKE_SECONDS)
+                # Each time: a pod that replaces the first node's has its name and another address.
+                connecting = self._connect(self.leader_address, description, problem)
+                self._network.call(connecting, 3 * HANDSHAKE_SECONDS)
+            except UnresolvedError:
+                if not self._cluster.is_named_later or time.monotonic() > deadline or stopped():
+                    raise
+                time.sleep(_RETRY_SECONDS)
             except ChannelError as error:
                 raise MachineError(
                     f"node 0 at {self._cluster.master}: {error}", hint="give every node the same token"
@@ -191,7 +196,11 @@ class Follower:
         elif isinstance(message, End):
             self._end = message
         elif isinstance(message, Refused | Finish):
-            last = message if isinstance(message, Finish) else Finish(exit_code=3, reason=message.reason)
+            last = (
+                message
+                if isinstance(message, Finish)
+                else Finish(exit_code=int(ExitCode.UNABLE), reason=message.reason)
+            )
             self.lost = self.lost or "the sweep is over"
             self.orders.put(last)
             return True
@@ -226,7 +235,7 @@ class Follower:
         if not self.lost:
             self.lost = reason
             text = f"the connection to node 0 at {self._cluster.master} was lost: {reason}"
-            self.orders.put(Finish(exit_code=1, reason=text))
+            self.orders.put(Finish(exit_code=int(ExitCode.UNABLE), reason=text))
         if self._channel is not None:
             self._channel.abort()
 

@@ -25,6 +25,7 @@ from torchscale.launch.torchrun import (
     NodePlace,
     Watch,
     flatten_logs,
+    log_limit,
     torchrun_command,
     worker_environment,
 )
@@ -37,6 +38,7 @@ from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
+from torchscale.util.logs import open_log
 
 END_SECONDS = 30.0
 """For the other nodes' torchruns after the first one's: TERM and KILL take up to 10 s, and torchrun's own barrier at
@@ -204,16 +206,19 @@ def _run_until_told(
 ) -> Ending:
     """Run torchrun until it ends, the first node says so or is gone, this node is stopped, or the launch's hard limit
     has long passed."""
-    with (directory / "torchrun.log").open("wb") as log:
+    with open_log(directory / "torchrun.log") as log:
         try:
             process = ManagedProcess(command, env=environment, stdout=log, stderr=log)
         except MachineError as error:
             return Ending(EndingKind.NOT_STARTED, None, error.message)
+        logs = log_limit(directory)
+
+        def is_over() -> bool:
+            logs.apply()
+            return process.poll() is not None or follower.should_end(order) or stop.asked
+
         try:
-            wait_until(
-                lambda: process.poll() is not None or follower.should_end(order) or stop.asked,
-                timeout_seconds=limits.hard_seconds + END_SECONDS,
-            )
+            wait_until(is_over, timeout_seconds=limits.hard_seconds + END_SECONDS)
             told = follower.end_order(order)
             if told is not None and told.dump_stacks and process.poll() is None:
                 inspect_hang(directory, process.pid, None)

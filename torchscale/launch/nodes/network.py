@@ -4,22 +4,51 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+from collections.abc import Callable
 
 import psutil
 
-from torchscale.errors import MachineError, UsageError
+from torchscale.errors import ExitCode, MachineError, UsageError
 from torchscale.launch.nodes.cluster import Cluster, is_loopback
 
 _BACKLOG = 256
 """Connections that may wait: all nodes of a sweep connect in the same second."""
 
 
-def listen_as_leader(cluster: Cluster) -> socket.socket:
+_RETRY_SECONDS = 1.0
+"""Between two questions for a name that does not resolve yet."""
+
+
+class UnresolvedError(UsageError):
+    """The name of node 0 does not lead to it, or not yet."""
+
+
+def listen_as_leader(cluster: Cluster, seconds: float, stopped: Callable[[], bool]) -> socket.socket:
     """A listening socket on the address of ``--master``, and on no other.
+
+    Args:
+        cluster: Names node 0.
+        seconds: How long to wait for its name, where that may begin to resolve later.
+        stopped: Ends the wait.
 
     Raises:
         UsageError: the name does not resolve, the address is not of this machine, or the port is in use.
     """
+    deadline = time.monotonic() + (seconds if cluster.is_named_later else 0)
+    while True:
+        try:
+            return _listen_as_leader(cluster)
+        except UnresolvedError as error:
+            if stopped():
+                error.exit_code = ExitCode.INTERRUPTED
+                raise
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_RETRY_SECONDS)
+
+
+def _listen_as_leader(cluster: Cluster) -> socket.socket:
     address = resolve(cluster.host)
     try:
         return listen(address, cluster.port)
@@ -27,7 +56,7 @@ def listen_as_leader(cluster: Cluster) -> socket.socket:
         if isinstance(error, PermissionError):
             raise UsageError(f"--master {cluster.master}: {_reason(error)}", hint="use a port above 1023") from error
         if address not in addresses():
-            raise UsageError(
+            raise UnresolvedError(
                 f"--master {cluster.master}: {address} is no address of this machine, which is node 0",
                 hint=f"the addresses here: {', '.join(sorted(addresses()))}",
             ) from error
@@ -53,16 +82,18 @@ def resolve(host: str) -> str:
     """The address of ``host``, IPv4 if it has one: the first that is no loopback address.
 
     Raises:
-        UsageError: it does not resolve to such an address.
+        UnresolvedError: it does not resolve to such an address.
     """
     try:
         entries = socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)
     except (OSError, UnicodeError) as error:
-        raise UsageError(f"--master {host}: the name does not resolve ({error})", hint="use the address") from error
+        raise UnresolvedError(
+            f"--master {host}: the name does not resolve ({error})", hint="use the address"
+        ) from error
     found = dict.fromkeys(str(entry[4][0]) for entry in sorted(entries, key=lambda entry: entry[0] != socket.AF_INET))
     usable = [address for address in found if not is_loopback(address)]
     if not usable:
-        raise UsageError(
+        raise UnresolvedError(
             f"--master {host}: resolves to {', '.join(found)} here, a loopback address that other nodes do not reach",
             hint="use node 0's address in the network of the nodes",
         )

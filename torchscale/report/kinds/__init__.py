@@ -11,6 +11,7 @@ from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import CellKind
 from torchscale.report.document import Section
+from torchscale.report.exporters.figure import Figure
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.exports.report import AnyCellExport
 from torchscale.schema.exports.summary_row import ColumnValue
@@ -33,6 +34,9 @@ class ReportKind(Protocol[C_contra, S_contra]):
 
     def csv_row(self, summary: S_contra) -> dict[str, ColumnValue]:
         """Its row of ``summary.csv``."""
+
+    def figures(self, summary: S_contra) -> tuple[Figure, ...]:
+        """What it measured, for other programs' formats; empty where it has no figures."""
 
     def sections(
         self, summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import Section
+from torchscale.report.exporters.figure import Figure
 from torchscale.report.formats.export import machine_row
 from torchscale.report.formats.machine_export import collectives_export
 from torchscale.report.sections.collectives import collectives_section
@@ -39,6 +40,23 @@ def outcome(summary: CollectivesSummary, record: LaunchRecord | None = None) -> 
 def csv_row(summary: CollectivesSummary) -> dict[str, ColumnValue]:
     """How it ended; its figures are in the JSON."""
     return machine_row(summary)
+
+
+def figures(summary: CollectivesSummary) -> tuple[Figure, ...]:
+    """The highest bus bandwidth of each operation and dtype."""
+    curves = () if summary.figures is None else summary.figures.curves
+    return tuple(
+        Figure(
+            "bus_bandwidth_bytes_per_second",
+            "B/s",
+            "the highest bus bandwidth over all sizes, as nccl-tests defines it; mean over ranks and launches",
+            curve.peak.busbw,
+            higher_is_better=True,
+            labels={"operation": curve.operation, "dtype": curve.dtype},
+        )
+        for curve in curves
+        if curve.operation != "barrier"
+    )
 
 
 def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torchscale.analysis.summary.machine import HardwareSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import Section
+from torchscale.report.exporters.figure import Figure
 from torchscale.report.formats.export import machine_row
 from torchscale.report.formats.machine_export import hardware_export
 from torchscale.report.sections.compute import hardware_section
@@ -37,6 +38,29 @@ def outcome(summary: HardwareSummary, record: LaunchRecord | None = None) -> str
 def csv_row(summary: HardwareSummary) -> dict[str, ColumnValue]:
     """How it ended; its figures are in the JSON."""
     return machine_row(summary)
+
+
+def figures(summary: HardwareSummary) -> tuple[Figure, ...]:
+    """Peak rates of matrix products and copies, mean over devices."""
+    measured = summary.figures
+    if measured is None:
+        return ()
+    matmuls = [
+        Figure(
+            "matmul_flops_per_second",
+            "FLOP/s",
+            "matrix products at the fastest shape; mean over devices that work at once",
+            rates.peak,
+            higher_is_better=True,
+            labels={"dtype": rates.dtype},
+        )
+        for rates in measured.matmuls
+    ]
+    memory = measured.memory_bytes_per_second
+    if memory is None:
+        return tuple(matmuls)
+    definition = "copies within a device's memory, bytes read and written; mean over devices that work at once"
+    return (*matmuls, Figure("memory_bytes_per_second", "B/s", definition, memory, higher_is_better=True))
 
 
 def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import Section
+from torchscale.report.exporters.figure import Figure
 from torchscale.report.formats.export import machine_row
 from torchscale.report.formats.machine_export import memory_export
 from torchscale.report.sections.resources import memory_section
@@ -41,6 +42,15 @@ def outcome(summary: MemorySummary, record: LaunchRecord | None = None) -> str:
 def csv_row(summary: MemorySummary) -> dict[str, ColumnValue]:
     """How it ended; its figures are in the JSON."""
     return machine_row(summary)
+
+
+def figures(summary: MemorySummary) -> tuple[Figure, ...]:
+    """The fullest rank's bytes."""
+    fullest = summary.fullest
+    if not summary.state.has_figures or fullest is None:
+        return ()
+    definition = "most bytes that tensors took of the fullest rank's device"
+    return (Figure("peak_memory_bytes", "B", definition, fullest.peak_bytes, higher_is_better=False),)
 
 
 def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:

@@ -9,6 +9,8 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
 from torchscale.report.document import Section
+from torchscale.report.exporters.figure import Figure
+from torchscale.report.exporters.training_figures import training_figures
 from torchscale.report.formats.export import cell_row
 from torchscale.report.formats.report_export import cell_export
 from torchscale.report.sections.compute import compute_section
@@ -56,6 +58,11 @@ def outcome(summary: TrainingSummary, record: LaunchRecord | None = None) -> str
 def csv_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
     """The only kind with a value for every column."""
     return cell_row(summary)
+
+
+def figures(summary: TrainingSummary) -> tuple[Figure, ...]:
+    """Throughput, step times, efficiency, memory, MFU, energy: what of them was measured."""
+    return training_figures(summary)
 
 
 def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:

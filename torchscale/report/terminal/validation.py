@@ -35,6 +35,16 @@ def print_validation(validation: Validation, console: Console) -> None:
     console.print(validation.verdict, style="bold" if validation.fit else "bold red", markup=False)
 
 
+def print_fixes(validation: Validation, console: Console) -> None:
+    """The commands of each check that did not pass, one a line, to be copied; nothing where all passed."""
+    for check in validation.checks:
+        if check.status not in (Status.WARN, Status.FAIL):
+            continue
+        console.print(f"\n{check.title}: {check.seen}", style="bold", markup=False)
+        for command in check.fixes:
+            console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
+
+
 def _result(check: Check) -> str:
     lines = [escape(check.seen)]
     if check.expected:

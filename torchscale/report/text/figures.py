@@ -193,6 +193,11 @@ def memory_quantity(summary: RunSummary) -> Quantity:
     return _PEAK_ALLOCATED if on_cuda(summary) else _PROCESS_GROWTH
 
 
+def memory_definition(*, on_cuda: bool) -> str:
+    """What a cell's peak memory is."""
+    return (_PEAK_ALLOCATED if on_cuda else _PROCESS_GROWTH).definition
+
+
 def efficiency_value(summary: TrainingSummary, *, interval: bool = True) -> TableValue:
     """Scaling efficiency: – without a baseline, ``*`` where it is based on a flagged cell, with its 95 % interval if
     asked for. It has a tone only where its interval is certain of it."""

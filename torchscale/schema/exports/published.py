@@ -15,6 +15,7 @@ from torchscale.schema.exports.machine import AnyMachineExport
 from torchscale.schema.exports.prediction import PredictionsExport
 from torchscale.schema.exports.report import ReportExport
 from torchscale.schema.exports.search import SearchExport
+from torchscale.schema.exports.tuning import TuningExport
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.node.check import Validation
 from torchscale.schema.profiles.analysis import ProfileAnalysis
@@ -64,6 +65,12 @@ _DOCUMENTS = {
         RESULTS_SCHEMA_VERSION,
         "torchscale predictions",
         "Predicted throughput with 90 % intervals: `torchscale predict --json`.",
+    ),
+    ResultSchema.TUNE: _Document(
+        TypeAdapter(TuningExport),
+        RESULTS_SCHEMA_VERSION,
+        "torchscale tuning",
+        "The fastest setting of a config on this machine, and everything that was tried: `torchscale tune --json`.",
     ),
     ResultSchema.PROFILE: _Document(
         TypeAdapter(ProfileAnalysis),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from torchscale.config.choices import DeviceKind, Malloc
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.cells.kinds import AnyCell
@@ -9,6 +11,14 @@ from torchscale.schema.profiles.request import RecordRequest
 
 COPY_NAME = "torchscale-copy"
 """Kernel's name of a process that runs a launch of a group as the copy of a rank's process; at most 15 bytes."""
+RANK_PROCESS = re.compile(r"rank-(\d+)-of-(\d+)")
+"""Kernel's name of a rank's process that is a fork of its agent: its rank, and the number of processes. A fork has the
+agent's command line and environment."""
+
+
+def rank_process_name(rank: int, processes: int) -> str:
+    """A name that :data:`RANK_PROCESS` matches: 15 bytes for up to 999 processes on a node."""
+    return f"rank-{rank}-of-{processes}"
 
 
 class LaunchTask(Frozen):

@@ -18,7 +18,10 @@ class Status(str, Enum):
 
 
 class Check(Frozen):
-    """One check: what was seen and, unless it passed, what was expected and what to do."""
+    """One check: what was seen and, unless it passed, what was expected and what to do.
+
+    ``fixes`` are commands that mend it, or show the cause where no command mends it; ``validate`` runs none of them.
+    """
 
     id: str
     group: str
@@ -27,6 +30,7 @@ class Check(Frozen):
     seen: str
     expected: str = ""
     advice: str = ""
+    fixes: tuple[str, ...] = ()
 
 
 class Validation(Frozen):

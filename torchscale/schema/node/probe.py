@@ -6,7 +6,7 @@ from pydantic import Field
 
 from torchscale.schema.base import Frozen
 
-PROBE_GROUPS = ("host", "nsys", "disk", "driver", "software")
+PROBE_GROUPS = ("host", "system", "nsys", "disk", "driver", "software")
 """The order in which the probe looks: what may hang or crash comes last."""
 
 
@@ -34,6 +34,10 @@ class GpuFacts(Frozen):
     Attributes:
         index: NVML's, as ``nvidia-smi`` shows it.
         cuda_index: torch's, for ``launch.devices``; ``None`` where torch may not use the GPU or its UUID is not known.
+        pci_address: ``0000:9b:00.0``, as the kernel's log and ``lspci -D`` write it.
+        slices: UUIDs of its MIG slices.
+        persistence: Whether the driver stays loaded while nobody uses the GPU.
+        compute_mode: ``default``, ``exclusive process`` or ``prohibited``.
         ecc_uncorrected: Since the driver was loaded.
         ecc_uncorrected_ever: Over the life of the GPU.
         rows_remapped: Rows of memory replaced after uncorrected errors.
@@ -45,6 +49,10 @@ class GpuFacts(Frozen):
     cuda_index: int | None = None
     name: str
     uuid: str | None = None
+    pci_address: str | None = None
+    slices: tuple[str, ...] | None = None
+    persistence: bool | None = None
+    compute_mode: str | None = None
     memory_bytes: int | None = None
     memory_used_bytes: int | None = None
     ecc_enabled: bool | None = None
@@ -77,7 +85,8 @@ class DriverFacts(Frozen):
     """The NVIDIA driver and its GPUs.
 
     ``error`` where the driver cannot be asked, ``missing`` if that is because there is none; ``unreadable`` are GPUs
-    that the driver counts and cannot reach.
+    that the driver counts and cannot reach. ``visible_devices`` and ``device_order`` are CUDA_VISIBLE_DEVICES and
+    CUDA_DEVICE_ORDER; ``None`` where they are not set.
     """
 
     version: str | None = None
@@ -87,6 +96,8 @@ class DriverFacts(Frozen):
     unreadable: tuple[str, ...] = ()
     gpus: tuple[GpuFacts, ...] = ()
     pairs: tuple[GpuPairFacts, ...] = ()
+    visible_devices: str | None = None
+    device_order: str | None = None
 
 
 class RdmaPort(Frozen):
@@ -117,11 +128,52 @@ class HostFacts(Frozen):
     rdma_ports: tuple[RdmaPort, ...] = ()
 
 
+class SystemFacts(Frozen):
+    """Limits of the container, and settings of the kernel and of this user.
+
+    Attributes:
+        memory_available_bytes: Without swapping, within the container's limit.
+        memory_limit_bytes: Of the container or job; ``None`` without one.
+        cpu_limit: CPUs that the container or job may use; ``None`` without a limit.
+        tasks_limit: Processes and threads, of the user or container; −1 is unlimited.
+        load: Processes that ran or waited for a CPU, mean of the last minute.
+        temporary: The directory for temporary files; ``temporary_error`` where it cannot be written.
+        home_error: Why the home directory cannot be written.
+        locale_error: Why the locale that the environment names cannot be used.
+        time: Seconds since the epoch.
+        clock_synchronized: Whether the kernel's clock follows a reference, such as NTP.
+        local_ports: Ports for outgoing connections.
+        governors: Of the CPUs' frequency, with the preference of drivers that have one.
+        huge_page_defrag: Whether an allocation waits until huge pages are made: the kernel's word.
+        numa_balancing: Whether the kernel moves pages to the node that uses them.
+    """
+
+    memory_available_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    cpu_limit: float | None = None
+    tasks_limit: int | None = None
+    load: float | None = None
+    temporary: str | None = None
+    temporary_free_bytes: int | None = None
+    temporary_error: str | None = None
+    home: str | None = None
+    home_error: str | None = None
+    encoding: str | None = None
+    locale_error: str | None = None
+    time: float | None = None
+    clock_synchronized: bool | None = None
+    local_ports: int | None = None
+    governors: tuple[str, ...] = ()
+    huge_page_defrag: str | None = None
+    numa_balancing: bool | None = None
+
+
 class DiskFacts(Frozen):
-    """The output directory's file system, by a real write."""
+    """The output directory's file system, by a real write. ``files_free``: files that it can still hold."""
 
     path: str
     free_bytes: int | None = None
+    files_free: int | None = None
     write_bytes_per_second: float | None = None
     error: str | None = None
 
@@ -155,6 +207,7 @@ class NodeFacts(Frozen):
     software: SoftwareFacts | None = None
     driver: DriverFacts | None = None
     host: HostFacts | None = None
+    system: SystemFacts | None = None
     disk: DiskFacts | None = None
     nsys: NsysFacts | None = None
     collective: CollectiveFacts | None = None

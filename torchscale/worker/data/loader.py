@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from multiprocessing.queues import Queue
+from typing import NoReturn, Protocol
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from torchscale.schema.cells.training import Loader
 from torchscale.schema.launch.rank import DataUse
-from torchscale.util.process_exit import end_with_parent
+from torchscale.util.process_exit import end_with_parent, exit_at_once
 from torchscale.worker.data.interface import Share, generator_for
 from torchscale.worker.data.synthetic import to_device
 from torchscale.worker.models.interface import BatchOfTensors
@@ -75,7 +77,7 @@ class LoaderSource:
             num_workers=workers,
             pin_memory=settings.pin_memory and device.type != "cpu",
             prefetch_factor=settings.prefetch if workers else None,
-            worker_init_fn=_end_with_rank,
+            worker_init_fn=_prepare_process,
             collate_fn=_identity,  # type: ignore[arg-type] # torch expects lists of samples
         )
         self._batches: Iterator[BatchOfTensors] | None = iter(loader)
@@ -154,10 +156,19 @@ class _EndlessSampler(Sampler[list[int]]):
         return torch.randperm(self._samples, generator=generator_for(self._seed, epoch))
 
 
-def _end_with_rank(number: int) -> None:
-    """In a loader process: torch's own look at its parent takes seconds."""
+def _prepare_process(number: int) -> None:
+    """In a loader process: it ends with its rank (torch's own look at its parent takes seconds), and when a batch
+    cannot be handed over, as where /dev/shm is full. Python's queue drops that batch, and the rank would wait for it
+    for ever."""
     del number
     end_with_parent()
+    Queue._on_queue_feeder_error = staticmethod(_end_process)  # type: ignore[attr-defined]
+
+
+def _end_process(error: BaseException, batch: object) -> NoReturn:
+    del batch
+    traceback.print_exception(error)
+    exit_at_once(1)
 
 
 def _identity(batch: BatchOfTensors) -> BatchOfTensors:

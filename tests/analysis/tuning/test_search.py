@@ -1,0 +1,166 @@
+"""The search against simulated machines: what it finds, what it costs, what it says."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from torchscale.analysis.tuning.search import START, Change, Measured, Search, Setting
+
+AXES = {
+    "compile": [Change("compile", "true")],
+    "fused": [Change("fused", "true")],
+    "bucket": [Change("bucket", "1"), Change("bucket", "100")],
+}
+PROBE = Change("comm_hook", "noop")
+
+
+def machine(
+    gains: Mapping[str, float],
+    *,
+    noise: float = 0.005,
+    seed: int = 0,
+    seconds: float = 3.0,
+    extra: Callable[[Setting], float] = lambda _: 0.0,
+    failing: Mapping[str, str] = {},
+) -> Callable[[Setting], Measured]:
+    """Measures settings whose gains are logarithms by ``axis=value``."""
+    draw = random.Random(seed)
+
+    def measure(setting: Setting) -> Measured:
+        names = [f"{change.axis}={change.value}" for change in setting]
+        states = [failing[name] for name in names if name in failing]
+        if states:
+            return Measured(None, 1.0, states[0], "it failed")
+        log = math.log(1000) + sum(gains.get(name, 0.0) for name in names) + extra(setting) + draw.gauss(0, noise)
+        return Measured(log, seconds)
+
+    return measure
+
+
+def run(search: Search, measure: Callable[[Setting], Measured]) -> Search:
+    """To its end."""
+    launches = search.launches()
+    setting = next(launches, None)
+    while setting is not None:
+        try:
+            setting = launches.send(measure(setting))
+        except StopIteration:
+            setting = None
+    return search
+
+
+def searched(budget: float = 1e6, **machine_options: object) -> Search:
+    return run(Search(AXES, budget_seconds=budget), machine(**machine_options))  # type: ignore[arg-type]
+
+
+def test_winners_of_several_axes_are_combined_and_verified() -> None:
+    """Two changes that gain, one that loses."""
+    search = searched(gains={"compile=true": 0.2, "fused=true": 0.05, "bucket=1": -0.1})
+    assert search.winner == (Change("compile", "true"), Change("fused", "true"))
+    assert search.ending == "complete"
+    assert search.is_verified
+    assert search.verified is not None
+    low, high = search.verified.interval()
+    assert low < math.exp(0.25) < high
+    parts = {one.change.axis: one.gain.log for one in search.contributions}
+    assert parts["compile"] == pytest.approx(0.2, abs=0.02)
+    assert parts["fused"] == pytest.approx(0.05, abs=0.02)
+    assert search.interaction == pytest.approx(0, abs=0.02)
+
+
+def test_changes_that_cancel_each_other_are_not_both_taken() -> None:
+    """Each gains by itself; together they lose."""
+
+    def clash(setting: Setting) -> float:
+        return -0.3 if len({change.axis for change in setting} & {"compile", "fused"}) == 2 else 0.0
+
+    search = searched(gains={"compile=true": 0.1, "fused=true": 0.05}, extra=clash)
+    assert search.winner == (Change("compile", "true"),)
+    assert search.is_verified
+
+
+def test_a_change_that_helps_only_with_another_is_found() -> None:
+    """Fused loses a little by itself and gains with compile."""
+
+    def together(setting: Setting) -> float:
+        return 0.15 if len(setting) == 2 and {one.axis for one in setting} == {"compile", "fused"} else 0.0
+
+    search = searched(gains={"compile=true": 0.1, "fused=true": -0.05}, extra=together)
+    assert search.winner == (Change("compile", "true"), Change("fused", "true"))
+
+
+def test_nothing_better_is_an_answer_with_what_could_have_been_seen() -> None:
+    """All settings equal the start: at most one search in ten verifies a gain, and none of more than 2 %."""
+    searches = [searched(gains={}, seed=seed) for seed in range(30)]
+    wrong = [search for search in searches if search.is_verified]
+    assert len(wrong) <= 3
+    assert all(search.verified is not None and search.verified.ratio < 1.02 for search in wrong)
+    for search in searches:
+        assert search.visible_gain is not None
+        assert 0.002 < search.visible_gain < 0.05
+
+
+def test_failing_settings_are_rows() -> None:
+    """Out of memory on one axis; another one wins."""
+    search = searched(gains={"fused=true": 0.1}, failing={"compile=true": "oom"})
+    trial = search.trials[Change("compile", "true"),]
+    assert (trial.state, trial.reason, trial.launches) == ("oom", "it failed", 1)
+    assert search.winner == (Change("fused", "true"),)
+
+
+def test_a_start_that_fails_ends_the_search() -> None:
+    """There is nothing to compare with."""
+    search = run(Search(AXES, budget_seconds=100), lambda _: Measured(None, 1.0, "oom", "it failed"))
+    assert search.ending == "start failed"
+    assert search.trials[START].state == "oom"
+    assert not search.is_verified
+
+
+def test_the_budget_bounds_the_launches() -> None:
+    """Less than a race needs: what was measured is kept, and no launch begins that would not fit."""
+    search = searched(budget=60, gains={"compile=true": 0.3}, noise=0.02)
+    assert search.spent_seconds <= 60
+    assert search.ending == "budget"
+    assert START in search.trials
+
+
+def test_no_bucket_is_tried_where_communication_is_hidden() -> None:
+    """A run that exchanges nothing is not faster."""
+    search = run(Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"]), machine({"fused=true": 0.1}))
+    assert "cannot be told from noise" in search.skipped["bucket"]
+    assert (Change("bucket", "1"),) not in search.trials
+    assert search.winner == (Change("fused", "true"),)
+
+
+def test_buckets_are_tried_where_communication_is_exposed() -> None:
+    """Exchanging nothing gains a third: the probe itself is never the winner."""
+    gains = {"comm_hook=noop": 0.3, "bucket=100": 0.1}
+    search = run(Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"]), machine(gains))
+    assert search.probe is not None
+    assert search.probe.log == pytest.approx(0.3, abs=0.02)
+    assert search.winner == (Change("bucket", "100"),)
+
+
+def test_an_interrupted_search_keeps_what_it_knows() -> None:
+    """Closed after ten launches."""
+    search = Search(AXES, budget_seconds=1e6)
+    launches, measure = search.launches(), machine({"compile=true": 0.2})
+    setting = next(launches)
+    for _ in range(10):
+        setting = launches.send(measure(setting))
+    launches.close()
+    assert search.ending == "interrupted"
+    assert search.trials[Change("compile", "true"),].gain is not None
+
+
+def test_far_fewer_launches_than_an_exhaustive_search() -> None:
+    """Six axes of two to four values: 2⁴ · 3 · 4 combinations of five launches each."""
+    axes = {name: [Change(name, "true")] for name in "abcd"}
+    axes |= {"e": [Change("e", value) for value in "12"], "f": [Change("f", value) for value in "123"]}
+    search = run(Search(axes, budget_seconds=1e6), machine({"a=true": 0.1, "b=true": 0.05, "e=2": 0.07}))
+    assert search.winner == (Change("a", "true"), Change("b", "true"), Change("e", "2"))
+    assert sum(trial.launches for trial in search.trials.values()) < 2**4 * 3 * 4 * 5 / 3

@@ -1,0 +1,110 @@
+"""The address of node 0: its name may begin to resolve after the nodes have started."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from tests.launch.nodes.test_leader import TOKEN
+from tests.launch.nodes.test_preflight import description
+from torchscale.errors import ExitCode, UsageError
+from torchscale.launch.nodes import network
+from torchscale.launch.nodes.cluster import Cluster
+from torchscale.launch.nodes.follower import Follower
+from torchscale.launch.nodes.leader import Leader
+from torchscale.launch.nodes.network import UnresolvedError, listen_as_leader, resolve
+
+HERE = "127.0.0.1"
+LATER = "PET_*"
+
+
+class Names:
+    """A resolver whose answers change."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers, self.asked = list(answers), 0
+
+    def getaddrinfo(self, host: str, *rest: Any, **options: Any) -> list[Any]:
+        self.asked += 1
+        address = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if not address:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, 0))]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Names:
+    """Resolves every name, to this machine from the third time on; loopback addresses are as good as others here."""
+    names = Names("", "192.0.2.1", HERE)
+    monkeypatch.setattr(socket, "getaddrinfo", names.getaddrinfo)
+    monkeypatch.setattr(network, "is_loopback", lambda host: False)
+    monkeypatch.setattr(network, "_RETRY_SECONDS", 0.01)
+    return names
+
+
+def free_port() -> int:
+    with socket.create_server((HERE, 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def test_the_name_of_a_pod_is_waited_for(names: Names) -> None:
+    """At first it does not resolve, then to the address of the pod before it."""
+    with listen_as_leader(Cluster(2, 0, "job-0.job", free_port(), LATER), 30, lambda: False) as server:
+        assert server.getsockname()[0] == HERE
+    assert names.asked == 3
+
+
+def test_a_name_on_the_command_line_is_not_waited_for(names: Names) -> None:
+    with pytest.raises(UsageError, match="--master nowhere: the name does not resolve"):
+        listen_as_leader(Cluster(2, 0, "nowhere", free_port()), 30, lambda: False)
+    assert names.asked == 1
+
+
+def test_the_wait_is_bounded_and_can_be_stopped(names: Names) -> None:
+    names.answers = [""]
+    cluster = Cluster(2, 0, "job-0.job", free_port(), LATER)
+    started = time.monotonic()
+    with pytest.raises(UnresolvedError) as caught:
+        listen_as_leader(cluster, 0.05, lambda: False)
+    assert caught.value.exit_code is ExitCode.USAGE
+    with pytest.raises(UnresolvedError) as caught:
+        listen_as_leader(cluster, 600, lambda: True)
+    assert caught.value.exit_code is ExitCode.INTERRUPTED
+    assert time.monotonic() - started < 60
+
+
+def test_a_port_in_use_is_not_waited_for(names: Names) -> None:
+    names.answers = [HERE]
+    with socket.create_server((HERE, 0)) as taken, pytest.raises(UsageError, match="cannot be used"):
+        listen_as_leader(Cluster(2, 0, "job-0.job", int(taken.getsockname()[1]), LATER), 600, lambda: False)
+
+
+def test_loopback_addresses_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", Names("127.0.1.1").getaddrinfo)
+    with pytest.raises(UsageError, match=r"resolves to 127\.0\.1\.1 here, a loopback address"):
+        resolve("n0")
+
+
+def test_another_node_asks_for_the_name_until_it_leads_to_node_0(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchscale.launch.nodes.follower._RETRY_SECONDS", 0.01)
+    names.answers = ["", "127.0.0.2", HERE]  # nothing listens on the second: the pod before had it
+    server = network.listen(HERE, 0)
+    leader = Leader(server, TOKEN, description(hostname="n0"), 2, silent_seconds=30)
+    cluster = Cluster(2, 1, "job-0.job", int(server.getsockname()[1]), LATER)
+    follower = Follower(cluster, TOKEN, silent_seconds=30)
+    try:
+        follower.join(description(hostname="n1"), 30, lambda: False)
+        assert names.asked == 3
+    finally:
+        follower.close()
+        leader.close(0)
+    other = Follower(Cluster(2, 1, "nowhere", 1), TOKEN, silent_seconds=30)
+    names.answers = [""]
+    try:
+        with pytest.raises(UsageError, match="does not resolve"):
+            other.join(description(), 30, lambda: False)
+    finally:
+        other.close()

@@ -1,0 +1,98 @@
+"""What ``tune`` prints."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from torchscale.report.terminal.tuning import print_tuning
+from torchscale.schema.exports.tuning import (
+    ChangeExport,
+    ContributionExport,
+    RatioExport,
+    TuningExport,
+    TuningTrialExport,
+)
+
+FUSED = ChangeExport(axis="fused", key="training.fused", value="true", note="")
+BF16 = ChangeExport(axis="precision", key="training.precision", value="bf16", note="changes numerics")
+GAIN = RatioExport(ratio=1.1, low=1.08, high=1.12, launches=5)
+
+
+def trial(*changes: ChangeExport, **values: Any) -> TuningTrialExport:
+    defaults: dict[str, Any] = {
+        "changes": changes,
+        "cell_id": "a-cell",
+        "state": "ok",
+        "reason": "",
+        "throughput": 1234.5,
+        "launches": 5,
+        "seconds": 15.0,
+        "gain": None,
+        "verdict": "open",
+    }
+    return TuningTrialExport(**{**defaults, **values})
+
+
+def tuning_export(**values: Any) -> TuningExport:
+    """A search that found two changes; one setting ran out of memory."""
+    defaults: dict[str, Any] = {
+        "ending": "complete",
+        "better": True,
+        "winner": (FUSED, BF16),
+        "verified": GAIN,
+        "contributions": (
+            ContributionExport(change=FUSED, gain=GAIN),
+            ContributionExport(change=BF16, gain=GAIN),
+        ),
+        "interaction": -0.02,
+        "exposed_communication": RatioExport(ratio=1.01, low=0.99, high=1.03, launches=4),
+        "smallest_visible_gain": 0.012,
+        "skipped": {"bucket": "exposed communication cannot be told from noise"},
+        "trials": (
+            trial(),
+            trial(FUSED, gain=GAIN, verdict="faster"),
+            trial(BF16, state="oom", reason="rank 0 ran out of memory", throughput=None),
+        ),
+        "seconds": 45.0,
+        "config": "tuned.yaml",
+    }
+    return TuningExport(**{**defaults, **values})
+
+
+def printed(result: TuningExport) -> str:
+    output = io.StringIO()
+    print_tuning(result, "ResNet-18, batch 32", Console(file=output, width=200))
+    return output.getvalue()
+
+
+def test_a_verified_winner_is_shown_with_its_parts() -> None:
+    text = printed(tuning_export())
+    lines = text.splitlines()
+    assert lines[0] == "ResNet-18, batch 32"
+    assert lines[1].split()[:2] == ["setting", "samples/s"]
+    assert "+10.0 % (+8.0 … +12.0)" in lines[3]
+    assert lines[4].endswith("oom: rank 0 ran out of memory")
+    assert "* precision: changes numerics" in lines
+    assert "bucket: nothing tried: exposed communication cannot be told from noise" in lines
+    assert "Fastest: fused=true precision=bf16*: +10.0 % (+8.0 … +12.0), verified in 5 alternating launches" in text
+    assert "-2.0 % against the product of their gains" in text
+    assert lines[-1] == "Config: tuned.yaml"
+
+
+def test_nothing_better_says_what_would_have_been_seen() -> None:
+    text = printed(tuning_export(better=False, winner=(), verified=None, contributions=(), interaction=None))
+    assert text.splitlines()[-1] == "Nothing better found; a gain of 1.2 % would have been seen (4 times in 5)."
+    lost = printed(tuning_export(better=False, verified=RatioExport(ratio=1.01, low=0.99, high=1.03, launches=6)))
+    assert "was ahead, but alternating launches give +1.0 % (-1.0 … +3.0)." in lost
+
+
+def test_an_early_end_claims_nothing() -> None:
+    for ending, words in (("budget", "The time budget is used up after 45.0 s"), ("interrupted", "Interrupted after")):
+        text = printed(tuning_export(ending=ending, better=False, verified=None))
+        assert words in text
+        assert "was ahead, and is not verified" in text
+    failed = printed(tuning_export(ending="start failed", better=False, verified=None, winner=()))
+    assert "nothing to compare with" in failed

@@ -1,0 +1,187 @@
+"""The search for the fastest setting in a run folder: on a machine that is made up, and on this one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.factories import experiment, failed_record, launch_record
+from tests.run.conftest import FakeLaunches
+from torchscale.config.choices import TuningAxis
+from torchscale.config.experiment import Experiment
+from torchscale.config.load import load_experiment
+from torchscale.config.strategy import Ddp
+from torchscale.errors import ExitCode, StoreError, UsageError
+from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.run.tune import TuneOptions, TuneOutcome, tune
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.schema.state import State
+from torchscale.store.run_folder import RunFolder
+
+OPTIONS = TuneOptions(
+    axes=(TuningAxis.FUSED, TuningAxis.CHANNELS_LAST, TuningAxis.COMPILE), budget_seconds=1e6, launch_seconds=1.0
+)
+
+
+class Speeds:
+    """Stands for torchrun: a launch's speed follows from its cell's settings."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.stop_after: int | None = None
+        self.failing: Callable[[TrainingCell], State | None] = lambda _: None
+        self._draw = random.Random(3)
+
+    def __call__(
+        self,
+        task: LaunchTask,
+        directory: Path,
+        *,
+        limits: LaunchLimits,
+        extra_env: Mapping[str, str],
+        stop: StopRequest,
+        on_progress: Callable[[Progress], None],
+    ) -> LaunchRecord:
+        del directory, limits, extra_env, on_progress
+        cell = task.cell
+        assert isinstance(cell, TrainingCell)
+        self.ran.append(cell.id)
+        if self.stop_after is not None and len(self.ran) >= self.stop_after:
+            stop.count += 1
+            return failed_record(cell, State.INTERRUPTED, "as the test asks", task.launch)
+        state = self.failing(cell)
+        if state is not None:
+            return failed_record(cell, state, "as the test asks", task.launch)
+        seconds = 1.0 * (0.9 if cell.fused else 1.0) * (1.2 if cell.channels_last else 1.0)
+        seconds *= self._draw.gauss(1, 0.002)
+        return launch_record(cell, task.launch, [seconds] * 10)
+
+
+@pytest.fixture
+def speeds(launches: FakeLaunches, monkeypatch: pytest.MonkeyPatch) -> Speeds:
+    """On the made-up machine of ``launches``."""
+    del launches
+    speeds = Speeds()
+    monkeypatch.setattr("torchscale.run.launcher.run_launch", speeds)
+    return speeds
+
+
+def one_cell(**content: object) -> Experiment:
+    return experiment(**{"gpu_counts": [1], "launch": {"isolation": "cell"}, **content})
+
+
+def tuned(path: Path, options: TuneOptions = OPTIONS, config: Experiment | None = None) -> TuneOutcome:
+    return tune(config or one_cell(), options, config=path / "tuned.yaml", output_dir=path / "run")
+
+
+def test_the_winning_config_loads_and_holds_only_what_gained(speeds: Speeds, tmp_path: Path) -> None:
+    speeds.failing = lambda cell: State.OOM if cell.compile else None
+    outcome = tuned(tmp_path)
+    result = outcome.export()
+    assert outcome.exit_code is ExitCode.OK
+    assert result.better
+    assert [(change.key, change.value) for change in result.winner] == [("training.fused", "true")]
+    assert result.verified is not None
+    assert result.verified.low < 1 / 0.9 < result.verified.high
+    states = {tuple(change.value for change in trial.changes): trial for trial in result.trials}
+    assert {trial.state for trial in result.trials} == {"ok", "oom"}
+    assert states[()].gain is None
+    written = load_experiment(tmp_path / "tuned.yaml")
+    assert written == one_cell(training={"fused": True})
+    assert {entry.cell.id for entry in RunFolder.open(tmp_path / "run").experiment.plan} == set(speeds.ran)
+
+
+def test_nothing_better_writes_nothing(speeds: Speeds, tmp_path: Path) -> None:
+    outcome = tuned(tmp_path, TuneOptions(axes=(TuningAxis.CHANNELS_LAST,), budget_seconds=1e6))
+    assert (outcome.exit_code, outcome.better) == (ExitCode.OK, False)
+    assert outcome.export().smallest_visible_gain is not None
+    assert not (tmp_path / "tuned.yaml").exists()
+    assert speeds.ran
+
+
+def test_a_complete_search_is_not_measured_again(speeds: Speeds, tmp_path: Path) -> None:
+    first = tuned(tmp_path).export()
+    ran = len(speeds.ran)
+    assert tuned(tmp_path).export().model_dump(exclude={"seconds", "trials"}) == first.model_dump(
+        exclude={"seconds", "trials"}
+    )
+    assert len(speeds.ran) == ran
+
+
+def test_an_interrupted_search_goes_on_where_it_stopped(speeds: Speeds, tmp_path: Path) -> None:
+    speeds.stop_after = 6
+    interrupted = tuned(tmp_path)
+    assert interrupted.exit_code is ExitCode.INTERRUPTED
+    assert interrupted.export().ending == "interrupted"
+    speeds.stop_after = None
+    whole = tuned(tmp_path)
+    assert whole.better
+    assert len(speeds.ran) == 1 + sum(trial.launches for trial in whole.search.trials.values())
+
+
+def test_another_experiment_in_the_folder_is_refused(speeds: Speeds, tmp_path: Path) -> None:
+    del speeds
+    tuned(tmp_path)
+    with pytest.raises(StoreError, match=r"another experiment; it differs in training\.seed"):
+        tuned(tmp_path, config=one_cell(training={"seed": 7}))
+
+
+def test_a_start_that_fails_is_said(speeds: Speeds, tmp_path: Path) -> None:
+    speeds.failing = lambda _: State.OOM
+    outcome = tuned(tmp_path)
+    assert outcome.exit_code is ExitCode.FAILED
+    assert outcome.export().ending == "start failed"
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "message"),
+    [
+        (experiment(), OPTIONS, "tune takes one setting; this config has 2 cells"),
+        (one_cell(launch={"nodes": 2}), OPTIONS, "tune measures on one node"),
+        (one_cell(), TuneOptions(axes=(TuningAxis.PRECISION,)), "--search precision: changes what is computed"),
+        (
+            one_cell(parallel={"strategy": {"name": "ddp", "comm_hook": "noop"}}),
+            OPTIONS,
+            "comm_hook noop is no training",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(
+    speeds: Speeds, tmp_path: Path, config: Experiment, options: TuneOptions, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        tuned(tmp_path, options, config)
+    assert "\n" not in raised.value.message
+    assert not speeds.ran
+
+
+def test_numerics_are_left_alone_unless_allowed(speeds: Speeds, tmp_path: Path) -> None:
+    outcome = tuned(tmp_path, TuneOptions(budget_seconds=1e6))
+    assert any("--allow-numerics" in note for note in outcome.notes)
+    tried = {change.axis for setting in outcome.search.trials for change in setting}
+    assert tried == {"fused", "channels_last", "compile"}
+    assert "recomput" in outcome.search.skipped["checkpointing"]
+    del speeds
+
+
+@pytest.mark.slow
+def test_two_ranks_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real launches: communication is probed by a run that exchanges nothing. Two rounds leave one degree of freedom,
+    so that the interval holds everything and no hook is tried."""
+    monkeypatch.setattr("torchscale.analysis.tuning.search._PROBE_ROUNDS", 2)
+    config = experiment(models="tiny-resnet", gpu_counts=[2], device="cpu", launch={"threads_per_rank": 1})
+    options = TuneOptions((TuningAxis.COMM_HOOK,), budget_seconds=600, allow_numerics=True, launch_seconds=0.2)
+    outcome = tune(config, options, config=tmp_path / "tuned.yaml", output_dir=tmp_path / "run")
+    result = outcome.export()
+    assert (outcome.exit_code, result.ending) == (ExitCode.OK, "complete")
+    assert result.exposed_communication is not None
+    assert result.exposed_communication.launches == 2
+    assert {trial.state for trial in result.trials} == {"ok"}, [trial.reason for trial in result.trials]
+    (probe,) = [cell for cell in outcome.cells.values() if cell.strategy != config.parallel.strategy[0]]
+    assert probe.strategy == Ddp(comm_hook="noop")

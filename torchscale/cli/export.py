@@ -1,0 +1,59 @@
+"""``torchscale export``: a run in the format of another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchscale.cli.output import TERMINAL
+from torchscale.cli.rendering import write_rendered
+from torchscale.config.choices import ExportTarget
+from torchscale.errors import UsageError
+
+_NAMES = [target.value for target in ExportTarget]
+
+
+def export(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Run folder, or a file of `torchscale validate --json`. Default: the newest run in ./results",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[ExportTarget | None, typer.Option("--to", metavar="NAME", help=f"{', '.join(_NAMES)}.")] = None,
+    source_option: Annotated[
+        Path | None, typer.Option("--source", "-s", metavar="DIR", help="The same as the argument SOURCE.")
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Replaced as a whole; - is standard output.")
+    ] = "-",
+) -> None:
+    """Write a run for another program: a CI server, Prometheus, GitHub.
+
+    Every figure comes with the ends of its 95 % interval where it has one. What was not measured is not in the file.
+    See `torchscale docs export`.
+
+    [bold]Examples[/bold]
+
+    [cyan]torchscale export --to junit results/nightly -o junit.xml[/cyan]
+
+    [cyan]torchscale export --to prometheus -o /var/lib/node_exporter/textfile/torchscale.prom[/cyan]
+
+    [cyan]torchscale export --to github-summary >> $GITHUB_STEP_SUMMARY[/cyan]
+
+    [cyan]torchscale validate --json > node.json; torchscale export --to junit node.json -o node.xml[/cyan]
+    """
+    from torchscale.run import export as run  # noqa: PLC0415 - `--help` does not need it
+
+    if target is None:
+        raise UsageError("--to is missing: whose format?", hint=f"one of: {', '.join(_NAMES)}")
+    if source is not None and source_option is not None:
+        raise UsageError(f"one run at a time, not {source} and {source_option}", hint="leave one of them out")
+    exported = run.export(target, source if source is not None else source_option, TERMINAL)
+    write_rendered(exported.text.encode(), f"torchscale-{target.value}", Path(), output)
+    for note in exported.notes:
+        TERMINAL.note(note)

@@ -1,0 +1,124 @@
+"""``torchscale tune``: the fastest setting of a config on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchscale.cli.command import same_command
+from torchscale.cli.options import (
+    BatchOption,
+    ConfigArgument,
+    CountOption,
+    DeviceOption,
+    ModelOption,
+    OptimizerOption,
+    PrecisionOption,
+    Several,
+    StrategyOption,
+    config_values,
+    known_options,
+    workload_values,
+)
+from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.parsing import members, parse_seconds
+from torchscale.config.choices import TuningAxis
+from torchscale.errors import UsageError
+
+
+def tune(
+    context: typer.Context,
+    config: ConfigArgument = None,
+    search: Annotated[
+        Several,
+        typer.Option(
+            "--search", metavar="AXIS,…", help=f"Default: all allowed of {', '.join(axis.value for axis in TuningAxis)}"
+        ),
+    ] = None,
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Wall time of all launches.")] = "10m",
+    allow_numerics: Annotated[
+        bool,
+        typer.Option("--allow-numerics", help="Also try what changes results: precision, comm_hook, batch."),
+    ] = False,
+    launch_seconds: Annotated[
+        str, typer.Option("--launch-seconds", metavar="TIME", help="Measured in each launch.")
+    ] = "2s",
+    models: ModelOption = None,
+    batch_sizes: BatchOption = None,
+    gpus: CountOption = None,
+    precisions: PrecisionOption = None,
+    strategies: StrategyOption = None,
+    optimizers: OptimizerOption = None,
+    device: DeviceOption = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The winning config, written if one is verified.")
+    ] = Path("tuned.yaml"),
+    output_dir: Annotated[
+        Path | None,
+        typer.Option("--output-dir", metavar="DIR", help="Run folder. Default: results/tune-<experiment_name>"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Find the fastest setting of one config on this machine, and verify it.
+
+    Single changes race against the config in short launches by turns; what is surely slower is dropped. The winners are
+    combined, and the fastest combination is measured against the config in launches of its own. Settings that fail or
+    run out of memory are rows of the table. Global samples per second decide.
+
+    Settings that change what is computed need [bold]--allow-numerics[/bold]. The same command resumes an interrupted
+    search. "Nothing better found" is an answer: exit code 0.
+
+    Exit codes: 0 done; 1 the config itself failed; 2 wrong input; 3 this machine cannot run it; 130 interrupted.
+
+    [bold]Examples[/bold]
+
+    [cyan]torchscale tune --model resnet50 --batch-size 64 --gpus 1[/cyan]
+
+    [cyan]torchscale tune my.yaml --gpus 8 --search compile,fused,bucket --budget 20m[/cyan]
+
+    [cyan]torchscale tune my.yaml --gpus 8 --allow-numerics -o fastest.yaml --json[/cyan]
+    """
+    from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.tuning import print_tuning  # noqa: PLC0415
+    from torchscale.run import tune as run  # noqa: PLC0415
+
+    options = run.TuneOptions(
+        axes=tuple(members("--search", search, TuningAxis)) or None,
+        budget_seconds=parse_seconds("--budget", budget),
+        allow_numerics=allow_numerics,
+        launch_seconds=parse_seconds("--launch-seconds", launch_seconds),
+    )
+    values = config_values(
+        context,
+        {},
+        workload_values(
+            context,
+            model=models,
+            batch_size=batch_sizes,
+            gpus=gpus,
+            precision=precisions,
+            optimizer=optimizers,
+            strategy=strategies,
+            device=device,
+        ),
+    )
+    if config is not None and output.exists() and Path(config).exists() and output.samefile(config):
+        raise UsageError(f"--output {output}: is the config to start from", hint="name another file: -o faster.yaml")
+    arguments = [*([config] if config is not None else []), *context.args]
+    named = load_from_arguments(arguments, known_options=known_options(context), values=values)
+    TERMINAL.note(named.source)
+    outcome = run.tune(
+        named.experiment, options, config=output, output_dir=output_dir, observer=TERMINAL, on_launch=TERMINAL.note
+    )
+    if as_json:
+        typer.echo(outcome.export().model_dump_json(indent=1))
+    else:
+        print_tuning(outcome.export(), outcome.title, result_console())
+    for note in outcome.notes:
+        TERMINAL.note(f"note: {note}")
+    TERMINAL.results(outcome.directory)
+    if outcome.interrupted:
+        TERMINAL.note(f"Interrupted. The same command continues: {same_command(context, without=('--json',))}")
+    raise typer.Exit(outcome.exit_code)

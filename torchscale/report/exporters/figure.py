@@ -1,0 +1,100 @@
+"""A figure of a cell with its interval, and a run as a list of them: what every exporter takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torchscale.schema.node.check import Check
+from torchscale.schema.state import State
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that was measured; one that was not is not there.
+
+    Attributes:
+        name: Words and ``_``, with the unit at the end where it has one: ``step_mean_seconds``.
+        unit: For people: ``samples/s``.
+        definition: Over what, and how it is combined.
+        value: In SI units, bytes, or as a share.
+        bounds: Lower and upper end of the 95 % interval; ``None`` where there is none.
+        higher_is_better: ``None`` where neither is.
+        labels: What tells figures of one name within a cell apart.
+    """
+
+    name: str
+    unit: str
+    definition: str
+    value: float
+    bounds: tuple[float, float] | None = None
+    higher_is_better: bool | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExportedCell:
+    """A cell: what it is, how it ended, what it measured.
+
+    Attributes:
+        id: Of the cell.
+        labels: Its few properties that people select by: model, gpus.
+        properties: Its other settings.
+        state, reason: How it ended.
+        flags: By name.
+        figures: In the order of the report.
+    """
+
+    id: str
+    kind: str
+    labels: Mapping[str, str]
+    properties: Mapping[str, str]
+    state: State
+    reason: str
+    flags: tuple[str, ...]
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class ExportedRun:
+    """A run, or the checks of a node.
+
+    Attributes:
+        name: Of the run.
+        cells: In plan order.
+        checks: Of ``validate``; empty for a run.
+    """
+
+    name: str
+    cells: tuple[ExportedCell, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A rendered run.
+
+    Attributes:
+        text: The content of the file.
+        notes: What is not in it, one line each.
+    """
+
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+class Exporter(Protocol):
+    """What a module of this package provides."""
+
+    def render(self, run: ExportedRun) -> Exported:
+        """A run in the module's format.
+
+        Raises:
+            UsageError: nothing of the run can be said in this format.
+        """
+
+
+def relative_bounds(value: float, half_width: float | None) -> tuple[float, float] | None:
+    """The interval of a geometric mean whose upper end is ``half_width`` above it, as a share."""
+    return None if half_width is None else (value / (1 + half_width), value * (1 + half_width))

@@ -1,0 +1,90 @@
+"""Prometheus' text format (exposition format 0.0.4), for node_exporter's textfile collector, and OpenMetrics 1.0.
+
+One sample a figure and cell, its interval as metrics of their own, no timestamps: the collector refuses them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from torchscale.report.exporters.figure import Exported, ExportedCell, ExportedRun
+
+_PREFIX = "torchscale"
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
+
+
+@dataclass
+class _Metric:
+    """A gauge and its samples: labels and value."""
+
+    definition: str
+    samples: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
+
+
+def render(run: ExportedRun) -> Exported:
+    """The text format of Prometheus."""
+    return Exported(_text(run, escape_quotes_in_help=False))
+
+
+def render_openmetrics(run: ExportedRun) -> Exported:
+    """The same figures in OpenMetrics, which ends with a mark and escapes more."""
+    return Exported(f"{_text(run, escape_quotes_in_help=True)}# EOF\n")
+
+
+def _text(run: ExportedRun, *, escape_quotes_in_help: bool) -> str:
+    lines: list[str] = []
+    for name, metric in _metrics(run).items():
+        help_text = _escaped(metric.definition, quotes=escape_quotes_in_help)
+        lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
+        for labels, value in metric.samples:
+            shown = ",".join(f'{label}="{_escaped(text, quotes=True)}"' for label, text in labels.items())
+            lines.append(f"{name}{{{shown}}} {_number(value)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _metrics(run: ExportedRun) -> dict[str, _Metric]:
+    """Name → metric: all samples of a metric stand together, as the format wants it."""
+    metrics: dict[str, _Metric] = {}
+    for name, definition, labels, value in _samples(run):
+        metrics.setdefault(f"{_PREFIX}_{_NOT_IN_NAMES.sub('_', name)}", _Metric(definition)).samples.append(
+            ({"run": run.name, **labels}, value)
+        )
+    return metrics
+
+
+def _samples(run: ExportedRun) -> Iterator[tuple[str, str, Mapping[str, str], float]]:
+    """Name, definition, labels and value of every sample."""
+    for cell in run.cells:
+        labels = {"cell": cell.id, **cell.labels}
+        yield "cell_info", "Settings of a cell; always 1.", {**labels, "kind": cell.kind, **cell.properties}, 1
+        yield "cell_state", "How a cell ended; always 1.", {**labels, "state": cell.state.value}, 1
+        for flag in cell.flags:
+            yield "cell_flag", "A reservation about a cell's figures; always 1.", {**labels, "flag": flag}, 1
+        yield from _figures(cell, labels)
+    for check in run.checks:
+        labels = {"check": check.id, "group": check.group, "status": check.status.value}
+        yield "check", "A check of the node with its outcome; always 1.", labels, 1
+
+
+def _figures(cell: ExportedCell, labels: Mapping[str, str]) -> Iterable[tuple[str, str, Mapping[str, str], float]]:
+    for figure in cell.figures:
+        told = f"{figure.definition}. In {figure.unit}." if figure.unit else f"{figure.definition}."
+        own = {**labels, **figure.labels}
+        yield figure.name, told, own, figure.value
+        if figure.bounds is not None:
+            for end, value in zip(("lower", "upper"), figure.bounds, strict=True):
+                yield f"{figure.name}_{end}_95", f"{end.title()} end of the 95 % interval of {figure.name}.", own, value
+
+
+def _escaped(text: str, *, quotes: bool) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quotes else text
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

@@ -1,0 +1,96 @@
+"""What a search for the fastest setting found, for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from torchscale.schema.exports.tuning import ChangeExport, RatioExport, TuningExport, TuningTrialExport
+from torchscale.util.units import format_change, format_percent, format_rate, format_seconds
+
+_HEADINGS = ("setting", "samples/s", "against the start", "launches", "result")
+_NUMERIC = (1, 2, 3)
+_VERDICTS = {"open": "", "slower": "slower: dropped", "no gain": "gains less than 1 %: dropped", "faster": "faster"}
+
+
+def print_tuning(result: TuningExport, title: str, console: Console) -> None:
+    """The table of what was tried, what each change gave, and the answer."""
+    console.print(title, markup=False, style="bold", soft_wrap=True)
+    rows = [_HEADINGS, *(_row(trial) for trial in result.trials)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        cells = [
+            f"{text:>{width}}" if column in _NUMERIC else f"{text:<{width}}"
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        console.print("  ".join(cells).rstrip(), markup=False, style="bold" if number == 0 else None, soft_wrap=True)
+    for note in dict.fromkeys(change.note for trial in result.trials for change in trial.changes if change.note):
+        axes = ", ".join(
+            dict.fromkeys(
+                f"{change.axis}={change.value}" if change.value == "noop" else change.axis
+                for trial in result.trials
+                for change in trial.changes
+                if change.note == note
+            )
+        )
+        console.print(f"* {axes}: {note}", markup=False, soft_wrap=True)
+    for axis, reason in result.skipped.items():
+        console.print(f"{axis}: nothing tried: {reason}", markup=False, soft_wrap=True)
+    for line in _answer(result):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _row(trial: TuningTrialExport) -> tuple[str, ...]:
+    result = _VERDICTS[trial.verdict] if trial.state == "ok" else f"{trial.state}: {trial.reason}"
+    return (
+        setting_label(trial.changes),
+        "–" if trial.throughput is None else format_rate(trial.throughput),
+        "–" if trial.gain is None else format_gain(trial.gain),
+        str(trial.launches),
+        result,
+    )
+
+
+def setting_label(changes: Sequence[ChangeExport]) -> str:
+    """``compile=true fused=true``; those that change more than speed with an asterisk."""
+    return " ".join(f"{one.axis}={one.value}{'*' * bool(one.note)}" for one in changes) or "start"
+
+
+def format_gain(ratio: RatioExport) -> str:
+    """``+4.2 % (+2.9 … +5.6)``: the change with its 95 % interval."""
+    low, high = (f"{100 * (bound - 1):+.1f}" for bound in (ratio.low, ratio.high))
+    return f"{format_change(ratio.ratio - 1)} ({low} … {high})"
+
+
+def _answer(result: TuningExport) -> list[str]:
+    lines = []
+    if result.exposed_communication is not None:
+        lines.append(f"Exchanging nothing at all would gain {format_gain(result.exposed_communication)}.")
+    winner = setting_label(result.winner)
+    verified = result.verified
+    if result.ending == "start failed":
+        return [*lines, "The config's own settings failed, so there is nothing to compare with."]
+    if result.better and verified is not None:
+        lines.append(
+            f"Fastest: {winner}: {format_gain(verified)}, verified in {verified.launches} alternating launches of each."
+        )
+        if len(result.contributions) > 1:
+            lines += [
+                f"  {setting_label([one.change])} gives {format_gain(one.gain)} of it: the rest with and without it."
+                for one in result.contributions
+            ]
+        if result.interaction is not None:
+            lines.append(
+                f"  Together they gain {format_change(result.interaction)} against the product of their gains alone."
+            )
+        return [*lines, f"Config: {result.config}"]
+    seen = result.smallest_visible_gain
+    power = "" if seen is None else f"; a gain of {format_percent(seen)} would have been seen (4 times in 5)"
+    if result.ending != "complete":
+        why = "The time budget is used up" if result.ending == "budget" else "Interrupted"
+        ahead = f" {winner} was ahead, and is not verified." if result.winner else ""
+        return [*lines, f"{why} after {format_seconds(result.seconds)} of launches.{ahead}"]
+    if verified is not None:
+        lines.append(f"{winner} was ahead, but alternating launches give {format_gain(verified)}.")
+    return [*lines, f"Nothing better found{power}."]

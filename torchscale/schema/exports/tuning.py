@@ -1,0 +1,82 @@
+"""The JSON of ``tune --json``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+
+
+class ChangeExport(Export):
+    """One key of the start at another value."""
+
+    axis: str
+    key: str
+    """Of the config."""
+    value: str
+    note: str
+    """What it changes besides speed; empty where results stay the same but for rounding."""
+
+
+class RatioExport(Export):
+    """A ratio of throughputs with its 95 % interval, from launches by turns."""
+
+    ratio: float
+    low: float
+    high: float
+    launches: int
+    """Of each side."""
+
+
+class TuningTrialExport(Export):
+    """One setting and how its launches ended."""
+
+    changes: tuple[ChangeExport, ...]
+    """Of the start; empty for the start itself."""
+    cell_id: str
+    state: str
+    """``ok``, ``skipped``, or how its last launch failed."""
+    reason: str
+    throughput: float | None
+    """Samples per second of the whole world, the geometric mean over launches; null where none succeeded."""
+    launches: int
+    seconds: float
+    """Wall time of its launches."""
+    gain: RatioExport | None
+    """Over the start, from the rounds that measured both; null where there are fewer than two."""
+    verdict: str
+    """``faster``, ``slower`` or ``no gain`` where the race decided; ``open`` where it did not."""
+
+
+class ContributionExport(Export):
+    """What one change of the winner gives: the winner over the winner without it."""
+
+    change: ChangeExport
+    gain: RatioExport
+
+
+class TuningExport(Export):
+    """The fastest setting that was found, its verified gain, and everything that was tried."""
+
+    schema_version: Literal[1] = RESULTS_SCHEMA_VERSION
+    ending: Literal["complete", "budget", "interrupted", "start failed"]
+    better: bool
+    """Whether a faster setting was verified."""
+    winner: tuple[ChangeExport, ...]
+    """The changes of the fastest setting that was found, verified or not; empty for the start."""
+    verified: RatioExport | None
+    """The winner over the start, in launches by turns that decided nothing else; null where it was not verified."""
+    contributions: tuple[ContributionExport, ...]
+    interaction: float | None
+    """The winner's gain over the product of the gains of its changes alone, minus 1; null for fewer than two."""
+    exposed_communication: RatioExport | None
+    """A run that exchanges nothing over the start; null where it was not measured."""
+    smallest_visible_gain: float | None
+    """The smallest gain that would have been seen with a probability of 80 %, as a share."""
+    skipped: dict[str, str]
+    """Axis: why nothing was tried on it."""
+    trials: tuple[TuningTrialExport, ...]
+    seconds: float
+    """Wall time of all launches."""
+    config: str | None
+    """The file with the winning config; null where none was written."""

@@ -93,6 +93,7 @@ class Scenario:
         seconds: Compute of a step, or in a pipeline of a layer and micro-batch.
         copies, stages: Of the model, which is cut into several in a pipeline.
         steps, recorded: Measured and recorded steps.
+        blocks: Steps of a block, of which every other one has the cause; 0 for all steps.
         by_signals, by_recording: Whether each source can identify this cause.
     """
 
@@ -109,6 +110,7 @@ class Scenario:
     copies: int = 1
     stages: int = 1
     steps: int = STEPS
+    blocks: int = 0
     by_signals: bool = True
     by_recording: bool = True
 
@@ -281,9 +283,9 @@ def run_together(chosen: Sequence[Scenario], recorded: Sequence[str]) -> Iterato
                     continue
                 directory = Path(scratch) / f"{source}-{number}"
                 directory.mkdir()
-                request = _request(directory, scenario.recorded) if source == "recording" else None
-                launches.append((scenario, _task(scenario_cell(scenario), request), directory))
-        ending = _run_group([(task, directory) for _, task, directory in launches], Path(scratch) / "channel")
+                request = recording_request(directory, scenario.recorded) if source == "recording" else None
+                launches.append((scenario, launch_task(scenario_cell(scenario), request), directory))
+        ending = run_group([(task, directory) for _, task, directory in launches], Path(scratch) / "channel")
         for scenario, task, directory in launches:
             if task.recording is None:
                 record = collect_launch(task, directory, ending, command=(), started_at="", seconds=1.0, oom_kills=0)
@@ -292,9 +294,9 @@ def run_together(chosen: Sequence[Scenario], recorded: Sequence[str]) -> Iterato
                 yield judge(scenario, "recording", *_analyzed(directory))
 
 
-def _run_group(launches: Sequence[tuple[LaunchTask, Path]], channel: Path) -> Ending:
+def run_group(launches: Sequence[tuple[LaunchTask, Path]], channel: Path) -> Ending:
     """Hand all launches to the ranks of one torchrun at once, and see it to its end."""
-    channel.mkdir()
+    channel.mkdir(parents=True)
     for number, (task, directory) in enumerate(launches):
         item = GroupItem(task=task, directory=str(directory))
         (channel / f"item-{number}.json").write_text(item.model_dump_json())
@@ -317,6 +319,7 @@ def scenario_cell(scenario: Scenario) -> TrainingCell:
         "seconds": scenario.seconds,
         "layers": scenario.layers,
         "width": scenario.width,
+        **({"blocks": scenario.blocks} if scenario.blocks else {}),
     }
     steps = scenario.steps
     experiment = Experiment.model_validate(
@@ -344,7 +347,8 @@ def _parallel(scenario: Scenario) -> dict[str, object]:
     return {"parallel": {"strategy": {"name": "hybrid", **degrees, **schedule}}}
 
 
-def _task(cell: TrainingCell, request: RecordRequest | None = None) -> LaunchTask:
+def launch_task(cell: TrainingCell, request: RecordRequest | None = None) -> LaunchTask:
+    """The task of a launch of a cell, which is recorded if there is a request."""
     return LaunchTask(
         cell=cell,
         launch=0,
@@ -366,7 +370,7 @@ def _cores(ranks: int) -> tuple[tuple[int, ...], ...] | None:
 def _measured(scenario: Scenario, cell: TrainingCell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
     directory = scratch / "launch"
     directory.mkdir()
-    task = _task(cell)
+    task = launch_task(cell)
     if scenario.cause == "slow_link":
         with shaped_link():
             record = _launch_over_link(task, directory)
@@ -388,7 +392,7 @@ def _recorded(scenario: Scenario, cell: TrainingCell, scratch: Path) -> tuple[Di
     directory = scratch / "recording"
     directory.mkdir()
     recording = record_cell(
-        _task(cell, _request(directory, scenario.recorded)),
+        launch_task(cell, recording_request(directory, scenario.recorded)),
         directory,
         None,
         limits=LIMITS,
@@ -402,7 +406,8 @@ def _recorded(scenario: Scenario, cell: TrainingCell, scratch: Path) -> tuple[Di
     return _analyzed(directory)
 
 
-def _request(directory: Path, steps: int) -> RecordRequest:
+def recording_request(directory: Path, steps: int) -> RecordRequest:
+    """To record so many steps with torch.profiler."""
     return RecordRequest(
         tool=Tool.KINETO,
         target=ProfileTarget.SYNC_STALLS,

@@ -41,6 +41,33 @@ def _(x: Tensor, seconds: float) -> Tensor:
 compute.register_autograd(lambda _, grad: (grad, None))
 
 
+@torch.library.custom_op("scenario::fault", mutates_args=())
+def fault(x: Tensor) -> Tensor:
+    """Take no time: marks a step of a recording in which the fault is there."""
+    return x.clone()
+
+
+@fault.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+class _Blocks:
+    """Whether the fault is there: always, or in every other block of so many steps."""
+
+    def __init__(self) -> None:
+        self.length = self.steps = 0
+
+    def has_fault(self) -> bool:
+        return not self.length or self.steps // self.length % 2 == 0
+
+    def count(self, *_: object) -> None:
+        self.steps += 1
+
+
+_blocks = _Blocks()
+
+
 class ScenarioNet(nn.Module):
     """``layers`` square layers and ``seconds`` of compute in the forward pass, more if the cause adds some."""
 
@@ -56,6 +83,8 @@ class ScenarioNet(nn.Module):
         self.passes += 1
         if self.cause == "uneven_batch" and dist.get_rank() == self.rank:
             x = torch.cat([x, x[: len(x) // 2]])  # half as many samples more, and half as much compute
+        if _blocks.length and _blocks.has_fault():
+            fault(x[:1])
         x = compute(x, self.seconds + self._extra_now())
         if self.cause == "burn" and dist.get_rank() == self.rank:
             _python_work(self.extra)
@@ -67,6 +96,8 @@ class ScenarioNet(nn.Module):
         if self.cause == "none":  # also on one rank, which has no process group
             return 0.0
         mine, size = dist.get_rank(), dist.get_world_size()
+        if not _blocks.has_fault():
+            return 0.0
         if self.cause in ("slow_rank", "uneven_batch"):
             slow = mine == self.rank
         elif self.cause == "spells":
@@ -89,15 +120,19 @@ def build(
     seconds: float = 0.02,
     layers: int = 4,
     width: int = 512,
+    blocks: int = 0,
 ) -> nn.Module:
-    """The model, with the process prepared for the cause, and for no cause of a model built before."""
+    """The model, with the process prepared for the cause, and for no cause of a model built before. With ``blocks`` the
+    cause is there in every other block of so many steps."""
     _injected.close()
+    _blocks.length, _blocks.steps = blocks, 0
     if cause == "small_buckets":
         _cap_buckets(extra)
     if cause == "slow_loader":
         _slow_loader(rank, extra)
     if cause == "host_work":
-        _injected.callback(register_optimizer_step_post_hook(lambda *_: _python_work(extra)).remove)
+        _injected.callback(register_optimizer_step_post_hook(lambda *_: _host_work(extra)).remove)
+    _injected.callback(register_optimizer_step_post_hook(_blocks.count).remove)
     return ScenarioNet(cause, rank, extra, seconds, layers, width)
 
 
@@ -192,12 +227,17 @@ def _slow_loader(rank: int, extra: float) -> None:
     original = SyntheticSource.next_batch
 
     def patched(self: SyntheticSource) -> dict[str, Tensor]:
-        if rank < 0 or dist.get_rank() == rank:
+        if _blocks.has_fault() and (rank < 0 or dist.get_rank() == rank):
             time.sleep(extra)
         return dict(original(self))
 
     SyntheticSource.next_batch = patched  # type: ignore[method-assign]
     _injected.callback(setattr, SyntheticSource, "next_batch", original)
+
+
+def _host_work(seconds: float) -> None:
+    if _blocks.has_fault():
+        _python_work(seconds)
 
 
 def _python_work(seconds: float) -> None:

@@ -25,7 +25,6 @@ TESTED_BY: dict[str, str] = {
     "analysis/trace/pairing.py": "analysis/trace/test_analyze.py",
     "analysis/trace/replay/device.py": "analysis/trace/replay/test_what_if.py",
     "analysis/trace/replay/edits.py": "analysis/trace/replay/test_what_if.py",
-    "analysis/trace/replay/graph.py": "analysis/trace/replay/test_what_if.py",
     "analysis/trace/replay/replay.py": "analysis/trace/replay/test_what_if.py",
     "analysis/trace/replay/ties.py": "analysis/trace/replay/test_what_if.py",
     "analysis/trace/signals.py": "analysis/trace/test_analyze.py",

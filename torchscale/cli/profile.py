@@ -182,17 +182,26 @@ def analyze(
         Path | None,
         typer.Option("--output-dir", "-o", help="Also write analysis.json and a timeline for Perfetto here."),
     ] = None,
+    what_if: Annotated[
+        bool,
+        typer.Option("--what-if", help="Also predict the step without each fault, by a replay; ranked by gain."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Analyze recordings made elsewhere, of one or many ranks; needs no torch and no GPU.
+
+    With --what-if: what the step would be with each rank as fast as its peers, a link twice as fast, no host gaps, no
+    wait for data … The recorded steps are replayed with that change.
 
     [bold]Examples[/bold]
 
     [cyan]torchscale profile analyze rank0.json.gz rank1.json.gz[/cyan]
 
     [cyan]torchscale profile analyze run.sqlite --json[/cyan]
+
+    [cyan]torchscale profile analyze traces/ --what-if[/cyan]
     """
-    from torchscale.report.terminal.profile import print_analysis  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.profile import print_analysis, print_predictions  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run.profile import analyze_recordings  # noqa: PLC0415
 
     analysis = analyze_recordings(paths, window=window, output_dir=output_dir, observer=TERMINAL)
@@ -200,6 +209,8 @@ def analyze(
         typer.echo(analysis.model_dump_json(indent=1))
         return
     print_analysis(analysis, result_console())
+    if what_if:
+        print_predictions(analysis, result_console())
     if output_dir is not None:
         TERMINAL.note(f"Wrote {output_dir}/analysis.json and a timeline for ui.perfetto.dev")
 

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import io
+
+from rich.console import Console
+
+from tests.analysis.trace.replay.simulator import Training
 from tests.analysis.trace.test_analyze import training
 from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.sections.profile import profile_document
+from torchscale.report.terminal.profile import print_predictions
 
 
 def test_one_recording_is_a_report_of_its_own() -> None:
@@ -16,3 +22,25 @@ def test_one_recording_is_a_report_of_its_own() -> None:
     assert "| all\\_reduce |" in text
     assert render_html(document).count("<h2") == 1
     assert render_pdf(document).startswith(b"%PDF")
+
+
+def test_predictions_are_a_table_with_the_error_of_their_replay() -> None:
+    training = Training(data=4, speed=lambda rank, _: 1.5 if rank == 2 else 1.0)
+    analysis = analyze_trace(training.trace())
+    text = render_markdown(profile_document(analysis, "mine"))
+    assert "Predicted by replay (measured step 1.57 ms, replayed as recorded within 0.1 %)" in text
+    assert "| rank 2 as fast as the median of its peers | 1.12 ms | 28.7 % |" in text
+    console = Console(file=io.StringIO(), width=120)
+    print_predictions(analysis, console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "gains overlap and do not add up" in shown
+    assert "rank 2 as fast as the median of its peers 1.12 ms 28.7 %" in " ".join(shown.split())
+
+
+def test_a_recording_that_is_not_replayed_says_why() -> None:
+    analysis = analyze_trace(Training(data=2, steps=3).trace())
+    console = Console(file=io.StringIO(), width=120)
+    print_predictions(analysis, console)
+    expected = "Nothing predicted: 2 steps can be compared; a replay needs 3\n"
+    assert console.file.getvalue().endswith(expected)  # type: ignore[attr-defined]
+    assert "Predicted" not in render_markdown(profile_document(analysis, "mine"))

@@ -32,7 +32,15 @@ from torchscale.report.text.labels import (
     plural,
     sentence,
 )
-from torchscale.report.text.profile import RANK_HEADINGS, finding_text, rank_shares, stall_line
+from torchscale.report.text.profile import (
+    RANK_HEADINGS,
+    WHAT_IF_HEADINGS,
+    finding_text,
+    rank_shares,
+    shown_predictions,
+    stall_line,
+    what_if_line,
+)
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown
 from torchscale.schema.profiles.finding import Diagnosis, Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds
@@ -105,7 +113,31 @@ def profile_blocks(analysis: ProfileAnalysis, title: str, advised: set[str] | No
     columns = tuple(Column(heading, True) for heading in RANK_HEADINGS)
     rows = tuple(_rank_row(rank) for rank in analysis.per_rank)
     blocks.append(Table(f"Where the time goes, share of each rank's window: {title}", columns, rows))
+    blocks += _predictions(analysis, title)
     return blocks
+
+
+def _predictions(analysis: ProfileAnalysis, title: str) -> list[Block]:
+    """What the step would be without each of its faults; nothing where there is nothing to gain."""
+    what_if = analysis.what_if
+    if what_if is None or what_if.refused is not None:
+        return []
+    rows = tuple(
+        (
+            TableValue(shortened(row.label)),
+            TableValue(format_seconds(row.step_seconds), row.step_seconds),
+            TableValue(format_percent(row.gain_percent / 100), row.gain_percent),
+            TableValue(row.assumption) if row.assumption else DASH,
+        )
+        for row in shown_predictions(what_if)
+    )
+    if not rows:
+        return []
+    numeric = [heading.startswith("predicted") for heading in WHAT_IF_HEADINGS]
+    columns = tuple(
+        Column(name, number, prose=not number) for name, number in zip(WHAT_IF_HEADINGS, numeric, strict=True)
+    )
+    return [Table(f"{what_if_line(what_if)}: {title}", columns, rows)]
 
 
 def _finding_line(finding: Finding, given: set[str]) -> str:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from torchscale.config.choices import ProfileTarget
-from torchscale.report.text.profile import RANK_HEADINGS, finding_text, not_judged, rank_shares, stall_line
+from torchscale.report.text.profile import (
+    MIN_GAIN_PERCENT,
+    RANK_HEADINGS,
+    WHAT_IF_HEADINGS,
+    finding_text,
+    not_judged,
+    rank_shares,
+    shown_predictions,
+    stall_line,
+    what_if_line,
+)
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Diagnosis
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
@@ -37,6 +48,28 @@ def print_analysis(analysis: ProfileAnalysis, console: Console, target: ProfileT
     if analysis.abstentions:
         console.print()
         console.print(not_judged(analysis.abstentions), markup=False, soft_wrap=True, style="dim")
+
+
+def print_predictions(analysis: ProfileAnalysis, console: Console) -> None:
+    """What the step would be without each of its faults."""
+    what_if = analysis.what_if
+    if what_if is None:
+        return
+    console.print()
+    console.print(what_if_line(what_if), markup=False, soft_wrap=True, style="bold")
+    rows = shown_predictions(what_if)
+    if rows:
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        for heading in WHAT_IF_HEADINGS:
+            table.add_column(heading, justify="right" if heading.startswith("predicted") else "left")
+        for row in rows:
+            gain = format_percent(row.gain_percent / 100)
+            table.add_row(Text(row.label), format_seconds(row.step_seconds), gain, Text(row.assumption))
+        console.print(table)
+    elif what_if.refused is None:
+        console.print(f"No change would gain {MIN_GAIN_PERCENT:g} % of the step or more.", markup=False, soft_wrap=True)
+    for note in what_if.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True, style="dim")
 
 
 def finding_lines(diagnosis: Diagnosis) -> list[str]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from torchscale.analysis.training.flags import Flag
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown, WindowKind
-from torchscale.schema.profiles.finding import Abstention, Confidence, Finding
-from torchscale.util.units import format_percent
+from torchscale.schema.profiles.finding import Abstention, Confidence, CostBasis, Finding
+from torchscale.schema.profiles.what_if import WhatIf, WhatIfRow
+from torchscale.util.units import format_percent, format_seconds
 
 RANK_HEADINGS = (
     "rank",
@@ -25,6 +26,28 @@ _DOUBTS = (Flag.CONTENDED, Flag.OVERSUBSCRIBED, Flag.THROTTLED)
 """Conditions that slow ranks down from outside: a rank that waits or lags may do so for them alone."""
 
 
+MIN_GAIN_PERCENT = 0.5
+"""Predictions of less are left out of tables: steps vary by more."""
+WHAT_IF_HEADINGS = ("without it", "predicted step", "predicted gain", "assumption")
+"""What :func:`shown_predictions` are shown under."""
+
+
+def what_if_line(what_if: WhatIf) -> str:
+    """How far the predictions can be trusted, or why there are none."""
+    if what_if.refused is not None or what_if.measured_step_seconds is None:
+        return f"Nothing predicted: {what_if.refused or 'the recording was not replayed'}"
+    error = what_if.replay_error_percent or 0.0
+    return (
+        f"Predicted by replay (measured step {format_seconds(what_if.measured_step_seconds)}, replayed as recorded "
+        f"within {max(0.1, abs(error)):.1f} %); gains overlap and do not add up"
+    )
+
+
+def shown_predictions(what_if: WhatIf) -> tuple[WhatIfRow, ...]:
+    """The predictions that are worth a row, the largest gain first."""
+    return tuple(row for row in what_if.rows if row.gain_percent >= MIN_GAIN_PERCENT)
+
+
 def stall_line(analysis: ProfileAnalysis) -> str:
     """``Sync stall time: 15.0 % of step time (4 ranks, 212 steps)``."""
     ranks = f"{analysis.world_size} rank{'s' * (analysis.world_size > 1)}"
@@ -38,8 +61,13 @@ def stall_line(analysis: ProfileAnalysis) -> str:
 
 
 def finding_text(finding: Finding, flags: Sequence[Flag] = ()) -> str:
-    """``Straggler: rank 0 … (costs 14.0 % of the step; confidence: high)``; ``flags`` are the cell's."""
-    cost = f"costs {format_percent(finding.cost_percent / 100)} of the step; " if finding.cost_percent else ""
+    """``Straggler: rank 0 … (costs 14.0 % of the step; confidence: high)``; ``flags`` are the cell's. Costs that a
+    replay predicts say so; the others are sums of the times that were waited or spent."""
+    share = format_percent(finding.cost_percent / 100)
+    words = f"costs {share} of the step"
+    if finding.cost_basis is CostBasis.REPLAY:
+        words += ", predicted by replay"
+    cost = f"{words}; " if finding.cost_percent else ""
     return f"{finding.kind.label}: {finding.summary} ({cost}confidence: {confidence_text(finding, flags)})"
 
 

@@ -24,8 +24,6 @@ class Change(str, Enum):
     """The time of transfers that bytes take is divided; latency stays."""
     NO_TRANSFER_TIME = "no_transfer_time"
     """Transfers take no time."""
-    LARGE_BUCKETS = "large_buckets"
-    """Gradients are reduced in buckets of 25 MiB."""
     ACCUMULATION = "accumulation"
     """Gradients are synchronized in every second backward pass only; the step is the mean of the two."""
     EVEN_STAGES = "even_stages"
@@ -62,7 +60,7 @@ class WhatIf(Frozen):
     """Predictions, the largest gain first.
 
     Attributes:
-        rows: None where the recording cannot be replayed.
+        rows: Empty where the recording cannot be replayed.
         measured_step_seconds: What was measured, with nothing changed; ``None`` without a replay.
         replay_error_percent: By how much the replay as recorded misses a rank's mean step at most, with its sign.
         refused: Why there is no replay; ``None`` where there is one.

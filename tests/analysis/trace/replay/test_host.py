@@ -31,6 +31,7 @@ class GlooTraining:
         backward: Of each half of the backward pass.
         data: For which each rank waits for data.
         host: Of Python after the optimizer.
+        clock: Microseconds by which the last rank's clock is ahead.
         late_marks: Whether the thread that marks the end of an operation runs after the one that waited for it.
     """
 
@@ -38,6 +39,7 @@ class GlooTraining:
     backward: float = 5_000.0
     data: tuple[float, ...] = (0.0, 0.0)
     host: float = 0.0
+    clock: float = 0.0
     late_marks: bool = False
     steps: int = 26
 
@@ -53,7 +55,11 @@ class GlooTraining:
         return what_if
 
     def trace(self) -> Trace:
-        texts = [kineto(events, rank, len(self.forward), backend="gloo") for rank, events in enumerate(self._run()[0])]
+        texts = [
+            kineto([event | {"ts": event["ts"] + self.clock * (rank == len(self.forward) - 1)} for event in events],
+                   rank, len(self.forward), backend="gloo")
+            for rank, events in enumerate(self._run()[0])
+        ]  # fmt: skip
         ranks = (read_kineto(io.BytesIO(text.encode()), f"rank{rank}.json") for rank, text in enumerate(texts))
         return Trace(tuple(ranks), "torch.profiler")
 
@@ -143,3 +149,13 @@ def test_a_rank_of_equal_speed_has_nothing_to_gain() -> None:
     what_if = GlooTraining().what_if()
     assert all(abs(row.gain_percent) < 0.1 for row in what_if.rows if row.change is Change.RANK_LIKE_PEERS)
     assert all(row.gain_percent < 0.1 for row in what_if.rows if row.change is Change.BALANCED_WORK)
+
+
+def test_a_replay_that_misses_what_was_measured_predicts_nothing() -> None:
+    """Ranks of one host share a clock. Were it not so, ranks would wait for what the others had done before."""
+    what_if = analyze_trace(GlooTraining(clock=9_000.0, steps=4).trace()).what_if
+    assert what_if is not None
+    assert what_if.rows == ()
+    assert what_if.refused is not None
+    assert "were measured" in what_if.refused
+    assert "at most 5%" in what_if.refused

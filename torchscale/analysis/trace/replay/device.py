@@ -47,6 +47,7 @@ class DeviceLine:
         self._calls_of = dict(
             zip(self.calls.tolist(), self._launched(collectives.link[self.calls]).tolist(), strict=True)
         )
+        self._by_end = self.calls[np.argsort(collectives.end[self.calls], kind="stable")]
         self.ends = collectives.end
         self._classify()
 
@@ -150,10 +151,12 @@ class DeviceLine:
     def _ended(self, ends: Mapping[int, int], before: int, after: int) -> list[int]:
         """The ends of what kernels waited for in a gap: of the tied collectives in it the last. Others that ended in it
         may be of no concern to the kernels."""
-        over, until = self.rank.trace.collectives.end, after + _ROUNDING_NS
-        inside = [place for place in self.calls.tolist() if place in ends and before < over[place] <= until]
-        latest = max((int(over[place]) for place in inside), default=0)
-        return [ends[place] for place in inside if over[place] >= latest - _ROUNDING_NS]
+        over = self.rank.trace.collectives.end[self._by_end]
+        first, last = np.searchsorted(over, [before, after + _ROUNDING_NS], side="right")
+        inside = [place for place in self._by_end[first:last].tolist() if place in ends]
+        recorded = self.rank.trace.collectives.end
+        latest = max((int(recorded[place]) for place in inside), default=0)
+        return [ends[place] for place in inside if recorded[place] >= latest - _ROUNDING_NS]
 
     def _cuts(self, more: list[int]) -> Times:
         """Times at which the device's line is cut: ``more``, and around each wait for a collective."""
@@ -197,7 +200,7 @@ class DeviceLine:
         rank, spans, collectives = self.rank, self.rank.trace.spans, self.rank.trace.collectives
         chosen = spans.of(SpanKind.HOST_SYNC) & (spans.start >= rank.start) & (spans.end <= rank.end)
         kernels = np.sort(self._end)
-        by_end = self.calls[np.argsort(collectives.end[self.calls], kind="stable")]
+        by_end = self._by_end
         over = collectives.end[by_end]
         waits: dict[tuple[int, int], int] = {}
         for start, end in zip(spans.start[chosen].tolist(), spans.end[chosen].tolist(), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,13 +147,14 @@ class Edits:
         same number of collectives in every step, but for one."""
         edges = self._edges
         chosen = (edges.rank >= 0) & (edges.step >= 0) & (edges.step < self._steps) & ~edges.launch & (edges.tie < 0)
-        segment = self._segment()[chosen]
+        segment = self._segment[chosen]
         shape = (len(self.replay.ranks), self._steps, int(segment.max(initial=0)) + 1)
         table = np.zeros(shape)
         spent = self._parts[chosen][:, list(parts)].sum(axis=1)
         np.add.at(table, (edges.rank[chosen], edges.step[chosen], segment), spent)
         return table
 
+    @cached_property
     def _segment(self) -> NDArray[np.int64]:
         """Segments as peers have them: what one of them lacks in some step counts to the last that all have."""
         edges = self._edges
@@ -173,7 +175,7 @@ class Edits:
         """Stretch the rank's time in each step and segment from ``own`` to ``aim``."""
         edges = self._edges
         chosen = np.flatnonzero((edges.rank == column) & (edges.step >= 0) & (edges.step < self._steps))
-        segment = self._segment()[chosen]
+        segment = self._segment[chosen]
         factor = np.divide(aim, own, out=np.ones_like(own), where=own > 0)
         spent = self._parts[chosen][:, list(parts)].sum(axis=1)
         weights[chosen] += spent * (factor[edges.step[chosen], segment] - 1.0)

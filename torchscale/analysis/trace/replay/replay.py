@@ -21,6 +21,8 @@ MAX_ERROR = 0.05
 """Of a step. A replay that misses what was measured by more says nothing of what was not."""
 _MIN_STEPS = 3
 """Fewer do not tell what a step takes when nothing is changed."""
+_MAX_OPERATIONS = 300_000
+"""Collectives, sends and receives of all ranks: each takes a few kilobytes in a replay."""
 _LEAVES_EARLY = {"broadcast", "reduce", "gather", "scatter"}
 """Ranks may leave these before the last one has arrived."""
 
@@ -82,6 +84,12 @@ def build_replay(
     """
     if len(ranks[0].steps) < _MIN_STEPS:
         raise ReplayError(f"{len(ranks[0].steps)} steps can be compared; a replay needs {_MIN_STEPS}")
+    operations = sum(len(rank.trace.collectives) for rank in ranks)
+    if operations > _MAX_OPERATIONS:
+        raise ReplayError(
+            f"the recordings hold {operations:,} collectives, sends and receives; at most {_MAX_OPERATIONS:,} can be "
+            "replayed: record fewer steps"
+        )
     ties = find_ties(ranks, paired, layout)
     builder = GraphBuilder()
     origin = min(rank.start - int(offset) for rank, offset in zip(ranks, offsets, strict=True))

@@ -19,9 +19,9 @@ _MAX_RANKS = 16
 """Ranks that are replayed one by one: of more, those that take longest beside their peers."""
 _AT_ONCE = 16
 """Variants that are evaluated together: of a large recording each takes some megabytes."""
-_BYTES_ASSUMED = "all of a transfer is taken for bytes: the recorded sizes do not tell latency from bandwidth"
-_SHARE_ASSUMED = "latency stays; of a transfer the rest is divided"
-_OPTIMIZER_ASSUMED = "the optimizer is counted in both passes"
+_BYTES_ASSUMED = "no latency: sizes too alike to tell it"
+_SHARE_ASSUMED = "latency stays"
+_OPTIMIZER_ASSUMED = "optimizer in both passes"
 
 
 class _Variant(NamedTuple):
@@ -141,8 +141,8 @@ def _of_ranks(edits: Edits) -> list[_Variant]:
         weights = edits.like_peers(slow)
         variants.append(_Variant(Change.NO_STRAGGLER, "no rank slower than the median of its peers", ranks, weights))
     variants += [
-        _Variant(Change.BALANCED_WORK, "work evenly spread over equal ranks in every step", (), edits.balanced_work()),
-        _Variant(Change.STEADY_WORK, "compute at its median in every step and rank", (), edits.steady_work()),
+        _Variant(Change.BALANCED_WORK, "work spread evenly over equal ranks, each step", (), edits.balanced_work()),
+        _Variant(Change.STEADY_WORK, "compute steady, at its median", (), edits.steady_work()),
     ]
     even = edits.even_stages()
     if even is not None:
@@ -155,7 +155,7 @@ def _of_communication(edits: Edits) -> list[_Variant]:
     if not ops:
         return []
     variants = [
-        _Variant(Change.STEADY_TRANSFERS, f"each {op} at its median over steps", (), edits.steady_transfers(op))
+        _Variant(Change.STEADY_TRANSFERS, f"{op} steady, each at its median", (), edits.steady_transfers(op))
         for op in ops
     ]
     faster, told = edits.faster_link(_LINK_FACTOR)
@@ -164,7 +164,7 @@ def _of_communication(edits: Edits) -> list[_Variant]:
     variants.append(_Variant(Change.NO_TRANSFER_TIME, "transfers that take no time", (), edits.without(Part.TRANSFER)))
     unsynchronized = edits.no_gradient_sync()
     if unsynchronized is not None:
-        label = "gradients accumulated over two passes, per pass"
+        label = "gradients accumulated twice, per pass"
         variants.append(_Variant(Change.ACCUMULATION, label, (), unsynchronized, _OPTIMIZER_ASSUMED))
     return variants
 

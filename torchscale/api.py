@@ -92,6 +92,7 @@ def validate(
     min_gpus: int = 0,
     output_dir: str | Path = "results",
     timeout_seconds: float = TIMEOUT_SECONDS,
+    burn_in_seconds: float | None = None,
     observer: Observer = SILENT,
 ) -> Validation:
     """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real all-reduce over its GPUs.
@@ -101,6 +102,7 @@ def validate(
         min_gpus: The fewest usable GPUs.
         output_dir: Where results would go: its disk is checked.
         timeout_seconds: Bound on the collective.
+        burn_in_seconds: How long all devices work with known results; ``None`` for no burn-in.
         observer: Receives messages.
 
     Returns:
@@ -114,6 +116,7 @@ def validate(
         min_gpus=min_gpus,
         output_dir=Path(output_dir),
         timeout_seconds=timeout_seconds,
+        burn_in_seconds=burn_in_seconds,
         observer=observer,
     )
     return outcome.validation

@@ -27,6 +27,14 @@ def validate(
         Path, typer.Option("--output-dir", "-o", help="Where results would go: its disk is checked.")
     ] = Path("results"),
     timeout: Annotated[str, typer.Option("--timeout", help="Bound on the collective: 30, 90s or 2m.")] = "2m",
+    burn_in: Annotated[
+        str | None,
+        typer.Option(
+            "--burn-in",
+            metavar="TIME",
+            help="Let all devices work with known results for so long (30s, 10m, 2h): find wrong bits, falling rates.",
+        ),
+    ] = None,
     fix_hints: Annotated[
         bool,
         typer.Option("--fix-hints", help="Print the commands that mend each warning and failure. None is executed."),
@@ -37,7 +45,8 @@ def validate(
 
     A node without a GPU can be fit for CPU benchmarking; the verdict names it as such.
 
-    Exit codes: 0 fit, warnings included; 1 a check failed; 3 this machine lacks what --require or --min-gpus asks for.
+    Exit codes: 0 fit, warnings included; 1 a check failed; 3 this machine lacks what --require or --min-gpus asks for;
+    130 the burn-in was interrupted.
 
     [bold]Examples[/bold]
 
@@ -45,9 +54,12 @@ def validate(
 
     [cyan]torchscale validate --fix-hints[/cyan]
 
+    [cyan]torchscale validate --burn-in 10m[/cyan]
+
     [cyan]torchscale validate --require cuda --min-gpus 8 --json > node.json[/cyan]
     """
     timeout_seconds = parse_seconds("--timeout", timeout)
+    burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
     required = members("--require", require, Requirement)
     from torchscale.report.terminal.validation import print_fixes, print_validation  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import validate as run  # noqa: PLC0415
@@ -57,6 +69,7 @@ def validate(
         min_gpus=min_gpus,
         output_dir=output_dir,
         timeout_seconds=timeout_seconds,
+        burn_in_seconds=burn_in_seconds,
         observer=TERMINAL,
     )
     if as_json:

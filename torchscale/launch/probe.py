@@ -47,10 +47,7 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
     """Run an all-reduce: over NCCL with a rank on every GPU that torch may use, else over gloo with two ranks on CPU. A
     failure is in ``error``."""
     software = facts.software
-    # torch's count, not the driver's: CUDA_VISIBLE_DEVICES may leave one of eight.
-    devices = 0 if software is None or not software.cuda_available else software.cuda_devices or 0
-    on_gpus = software is not None and devices > 0 and software.nccl is not None
-    backend, world_size = ("nccl", devices) if on_gpus else ("gloo", 2)
+    backend, world_size = collective_ranks(facts)
     if software is None or software.torch is None:
         why = software.torch_error if software is not None else facts.unknown.get("software")
         return CollectiveFacts(backend=backend, world_size=world_size, error=f"PyTorch cannot be used: {why}")
@@ -64,12 +61,20 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
         local = [*LOCAL_RENDEZVOUS, f"--nproc-per-node={world_size}", "--max-restarts=0"]
         local.append(f"--log-dir={directory}")  # else torchrun leaves a directory in /tmp
         command = module_command("torch.distributed.run", *local, "--no-python", *check)
-        finished = run_bounded(command, timeout_seconds=timeout_seconds, env=_environment())
+        finished = run_bounded(command, timeout_seconds=timeout_seconds, env=collective_environment())
         try:
             return CollectiveFacts.model_validate_json(out.read_bytes())
         except (OSError, ValidationError):
-            reason = f"no result within {timeout_seconds:g} s" if finished.timed_out else _cause(finished.stderr)
+            reason = f"no result within {timeout_seconds:g} s" if finished.timed_out else first_error(finished.stderr)
             return CollectiveFacts(backend=backend, world_size=world_size, error=reason)
+
+
+def collective_ranks(facts: NodeFacts) -> tuple[str, int]:
+    """Backend and number of ranks: NCCL with one on every GPU that torch may use, else gloo with two."""
+    software = facts.software
+    # torch's count, not the driver's: CUDA_VISIBLE_DEVICES may leave one of eight.
+    devices = 0 if software is None or not software.cuda_available else software.cuda_devices or 0
+    return ("nccl", devices) if software is not None and devices > 0 and software.nccl is not None else ("gloo", 2)
 
 
 def _last_facts(stdout: str) -> NodeFacts | None:
@@ -94,14 +99,15 @@ def _ending(finished: Finished) -> str:
     return f"{how} ({lines[-1].strip()[:200]})" if lines else how
 
 
-def _environment() -> dict[str, str]:
+def collective_environment() -> dict[str, str]:
+    """The ranks' environment: one thread each, and gloo on the loopback interface."""
     environment = {**inherited_environment(), "OMP_NUM_THREADS": "1"}
     if Path("/sys/class/net/lo").exists():
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return environment
 
 
-def _cause(stderr: str) -> str:
+def first_error(stderr: str) -> str:
     """The line of the first exception in the ranks' output."""
     lines = stderr.strip().splitlines()
     raised = [line for line in lines if "Error" in line.partition(":")[0] and not line.startswith((" ", "["))]

@@ -9,10 +9,12 @@ from pathlib import Path
 from torchscale.analysis.health.node import Requirements, lacks_required_device, validate_facts
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode
+from torchscale.launch.burn_in import run_burn_in
 from torchscale.launch.probe import check_collective, probe_node
-from torchscale.run.context import RESULTS
+from torchscale.run.context import RESULTS, stop_on_signals
 from torchscale.run.observer import SILENT, Observer
 from torchscale.schema.node.check import Validation
+from torchscale.util.units import format_seconds
 
 TIMEOUT_SECONDS = 120.0
 """Bound on the collective: starting a rank per GPU takes tens of seconds on a sound node, and minutes on none."""
@@ -27,7 +29,9 @@ class ValidationOutcome:
 
     @property
     def exit_code(self) -> ExitCode:
-        """3 without what was required, 1 if a check failed, else 0."""
+        """130 if the user ended the burn-in, 3 without what was required, 1 if a check failed, else 0."""
+        if self.validation.burn_in is not None and self.validation.burn_in.interrupted:
+            return ExitCode.INTERRUPTED
         if self.lacks_required:
             return ExitCode.UNABLE
         return ExitCode.OK if self.validation.fit else ExitCode.FAILED
@@ -39,6 +43,7 @@ def validate(
     min_gpus: int = 0,
     output_dir: Path = RESULTS,
     timeout_seconds: float = TIMEOUT_SECONDS,
+    burn_in_seconds: float | None = None,
     observer: Observer = SILENT,
 ) -> ValidationOutcome:
     """Check this node.
@@ -48,6 +53,7 @@ def validate(
         min_gpus: The fewest usable GPUs; above 0 it implies CUDA.
         output_dir: Where results would go: its disk is checked.
         timeout_seconds: Bound on the collective.
+        burn_in_seconds: How long all devices work with known results; ``None`` for no burn-in.
         observer: Shows what takes time.
 
     Raises:
@@ -57,11 +63,17 @@ def validate(
         facts = probe_node(output_dir)
     with observer.status("Running a collective"):
         collective = check_collective(facts, timeout_seconds=timeout_seconds)
+    burn_in = None
+    if burn_in_seconds is not None and collective.error is None:
+        with stop_on_signals() as stop, observer.status(f"Burn-in for {format_seconds(burn_in_seconds)}"):
+            burn_in = run_burn_in(
+                facts, burn_in_seconds, timeout_seconds=timeout_seconds, stop=stop, report=observer.note
+            )
     requirements = Requirements(
         cuda=Requirement.CUDA in require,
         gpus=min_gpus,
         nccl=Requirement.NCCL in require,
         nsys=Requirement.NSYS in require,
     )
-    validation = validate_facts(facts.model_copy(update={"collective": collective}), requirements)
+    validation = validate_facts(facts.model_copy(update={"collective": collective}), requirements, burn_in)
     return ValidationOutcome(validation, lacks_required_device(validation))

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchscale.analysis.health import fixes
+from torchscale.analysis.health.burn_in import burn_in_checks
 from torchscale.analysis.health.gpu import GPU_RULES
 from torchscale.analysis.health.host import HOST_RULES
 from torchscale.analysis.health.rule import failed, not_applicable, passed, unknown, warned
 from torchscale.analysis.health.system import SYSTEM_RULES
+from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check, Status, Validation
 from torchscale.schema.node.probe import NodeFacts
 
@@ -51,15 +53,16 @@ class Requirements:
     nsys: bool = False
 
 
-def validate_facts(facts: NodeFacts, requirements: Requirements) -> Validation:
+def validate_facts(facts: NodeFacts, requirements: Requirements, burn_in: BurnIn | None = None) -> Validation:
     """Runs every rule; the result holds all checks and the verdict."""
     facts = _with_cuda_indices(facts)
     checks = [rule(facts) for rule in (*_SOFTWARE_RULES, *GPU_RULES, *HOST_RULES, *SYSTEM_RULES, collective)]
+    checks += burn_in_checks(burn_in, facts) if burn_in is not None else []
     checks += _required(facts, requirements)
     order = list(dict.fromkeys(check.group for check in checks))
     checks.sort(key=lambda check: order.index(check.group))
     fit = all(check.status is not Status.FAIL for check in checks)
-    return Validation(fit=fit, verdict=_verdict(facts, checks), checks=tuple(checks), facts=facts)
+    return Validation(fit=fit, verdict=_verdict(facts, checks), checks=tuple(checks), facts=facts, burn_in=burn_in)
 
 
 def _with_cuda_indices(facts: NodeFacts) -> NodeFacts:

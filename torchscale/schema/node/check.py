@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.probe import NodeFacts
 
 
@@ -34,10 +35,12 @@ class Check(Frozen):
 
 
 class Validation(Frozen):
-    """The whole answer of ``validate --json``. ``fit`` is false when any check failed."""
+    """The whole answer of ``validate --json``. ``fit`` is false when any check failed; ``burn_in`` is there if one was
+    asked for."""
 
     schema_version: int = SCHEMA_VERSION
     fit: bool
     verdict: str
     checks: tuple[Check, ...]
     facts: NodeFacts
+    burn_in: BurnIn | None = None

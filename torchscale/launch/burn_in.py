@@ -1,0 +1,142 @@
+"""Runs the burn-in on all devices, reads its rounds as they come, and ends it in time."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from torchscale.analysis.health.burn_in import BurnInTotals
+from torchscale.analysis.training.telemetry import digest_telemetry
+from torchscale.launch.control import StopRequest
+from torchscale.launch.probe import collective_environment, collective_ranks, first_error
+from torchscale.launch.process import ManagedProcess, tail
+from torchscale.launch.telemetry import read_readings, sampling
+from torchscale.schema.launch.telemetry import GpuUse
+from torchscale.schema.node.burn_in import BurnIn, BurnInRound
+from torchscale.schema.node.probe import NodeFacts
+from torchscale.util.interpreter import module_command
+
+_STOP_FILE = "stop"
+"""As torchscale.worker.burn_in, which imports torch, names it."""
+_READING_SECONDS = 1.0
+"""Between two readings of the GPUs: temperature and clocks follow the load within seconds."""
+_REPORT_SECONDS = 10.0
+"""Between two lines on the state: as for other waits in a log."""
+_POLL_SECONDS = 0.2
+_MAX_CPU_RANKS = 8
+"""Ranks on CPUs share all cores; more of them test nothing else, and each holds torch in memory."""
+_LAST_ROUND_SECONDS = 60.0
+"""Bound on the round that runs when the time is over: on a slow CPU a round takes some seconds."""
+
+
+def run_burn_in(
+    facts: NodeFacts, seconds: float, *, timeout_seconds: float, stop: StopRequest, report: Callable[[str], None]
+) -> BurnIn:
+    """Rounds of work with known results on every device for ``seconds``.
+
+    Args:
+        facts: Of this node.
+        seconds: How long.
+        timeout_seconds: Bound on the start and on each collective.
+        stop: Ends it after the running round; asked twice, at once.
+        report: Gets a line on its state every 10 s.
+    """
+    backend, world_size = collective_ranks(facts)
+    cores = facts.host.cores if facts.host is not None else 1
+    if backend != "nccl":
+        world_size = min(_MAX_CPU_RANKS, max(world_size, cores))
+    uuids = facts.software.cuda_uuids if facts.software is not None and backend == "nccl" else ()
+    totals = BurnInTotals()
+    with tempfile.TemporaryDirectory(prefix="torchscale-burn-in-") as name:
+        directory = Path(name)
+        arguments = (name, backend, str(seconds), str(timeout_seconds))
+        worker = module_command("torchscale.worker.burn_in", *arguments)
+        local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}", "--max-restarts=0"]
+        command = module_command("torch.distributed.run", *local, f"--log-dir={name}/logs", "--no-python", *worker)
+        threads = 1 if backend == "nccl" else max(1, cores // world_size)
+        environment = {**collective_environment(), "OMP_NUM_THREADS": str(threads)}
+        log = directory / "output.log"
+        began = time.time()
+        with sampling(directory, _READING_SECONDS if uuids else None, uuids), log.open("wb") as output:
+            process = ManagedProcess(command, env=environment, stdout=output, stderr=output)
+            try:
+                error = _follow(process, directory, totals, _Limits(seconds, timeout_seconds, stop, report))
+            finally:
+                process.end()
+        if error is None and process.poll() != 0 and not stop.asked:
+            error = first_error(tail(log))
+        gpus = _gpu_use(directory, began, uuids)
+    return totals.result(backend, world_size, interrupted=stop.asked, error=error, gpus=gpus)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What ends a burn-in: its seconds of work, the bound on its start, the user; and who hears of it."""
+
+    seconds: float
+    timeout_seconds: float
+    stop: StopRequest
+    report: Callable[[str], None]
+
+
+def _follow(
+    process: ManagedProcess,
+    directory: Path,
+    totals: BurnInTotals,
+    limits: _Limits,
+) -> str | None:
+    """Read rounds until the process ends; why it had to be ended, or ``None``."""
+    stop = limits.stop
+    started = time.monotonic()
+    deadline = started + limits.seconds + limits.timeout_seconds + _LAST_ROUND_SECONDS
+    offsets: dict[Path, int] = {}
+    told = started
+    while True:
+        ended = process.poll() is not None
+        for burn_round in _new_rounds(directory, offsets):
+            totals.add(burn_round)
+        if ended:
+            return None
+        now = time.monotonic()
+        if stop.at_once:
+            return None
+        if stop.asked and not (directory / _STOP_FILE).exists():
+            (directory / _STOP_FILE).touch()
+            deadline = min(deadline, now + _LAST_ROUND_SECONDS)
+        if now >= deadline:
+            return None if stop.asked else f"no end within {now - started:.0f} s"
+        if now - told >= _REPORT_SECONDS and totals.rounds:
+            told = now
+            limits.report(_state(totals, limits.seconds))
+        time.sleep(_POLL_SECONDS)
+
+
+def _state(totals: BurnInTotals, seconds: float) -> str:
+    wrong = f"{totals.wrong_results:,} WRONG RESULTS" if totals.wrong_results else "no wrong bit"
+    return f"Burn-in: {totals.seconds:.0f} of {seconds:.0f} s, {min(totals.rounds.values()):,} rounds, {wrong}"
+
+
+def _new_rounds(directory: Path, offsets: dict[Path, int]) -> Iterator[BurnInRound]:
+    """Whole lines that the ranks wrote since the last call; ``offsets`` remembers how far each file was read."""
+    for path in sorted(directory.glob("rank-*.jsonl")):
+        with path.open("rb") as file:
+            file.seek(offsets.get(path, 0))
+            content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        offsets[path] = offsets.get(path, 0) + len(whole)
+        for line in whole.splitlines():
+            try:
+                yield BurnInRound.model_validate_json(line)
+            except ValidationError:
+                continue
+
+
+def _gpu_use(directory: Path, began: float, uuids: tuple[str, ...]) -> tuple[GpuUse, ...]:
+    readings, _ = read_readings(directory)
+    telemetry = digest_telemetry(readings, began, time.time(), gpus=uuids)
+    return () if telemetry is None else telemetry.gpus

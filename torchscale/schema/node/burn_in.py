@@ -1,0 +1,98 @@
+"""What a burn-in saw: each rank's parts of each round, and what they add up to."""
+
+from __future__ import annotations
+
+from torchscale.schema.base import Count, Frozen, NotNegative, Positive
+from torchscale.schema.launch.telemetry import GpuUse
+
+
+class WrongValue(Frozen):
+    """The first wrong element of a part.
+
+    Attributes:
+        offset_bytes: From the start of the buffer.
+        address: Of the element, in the address space of the process; for a GPU, a device address.
+        expected, seen: The bytes of the element as hexadecimal numbers.
+    """
+
+    offset_bytes: Count
+    address: Count
+    expected: str
+    seen: str
+
+
+class PartResult(Frozen):
+    """One part of a round on one rank. ``work`` is in ``unit``: floating-point operations or bytes."""
+
+    part: str
+    unit: str
+    seconds: Positive
+    work: Positive
+    wrong: Count = 0
+    first: WrongValue | None = None
+
+
+class BurnInRound(Frozen):
+    """One round of one rank, a line of its file. ``time`` is in seconds since the rank's first round."""
+
+    rank: Count
+    device: str
+    number: Count
+    time: NotNegative
+    parts: tuple[PartResult, ...]
+
+
+class WrongResult(Frozen):
+    """A part that gave wrong elements: where, how many, and the first of them."""
+
+    rank: int
+    device: str
+    round: int
+    part: str
+    wrong: int
+    first: WrongValue | None = None
+
+
+class PartRate(Frozen):
+    """The rate of one part on one rank over the whole burn-in.
+
+    Attributes:
+        rate: Work per second, mean over rounds by time.
+        change: Relative change from start to end, by a line through the logarithms of the rates.
+        change_low, change_high: 95 % interval of the change; ``None`` with too few rounds for one.
+    """
+
+    rank: int
+    device: str
+    part: str
+    unit: str
+    rounds: int
+    rate: float
+    change: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
+
+
+class BurnIn(Frozen):
+    """A whole burn-in.
+
+    Attributes:
+        backend: Of the collective.
+        seconds: From the first to the last round.
+        rounds: That every rank finished.
+        interrupted: Ended by the user before its time.
+        error: Why it ended without being asked to; ``None`` where it did not.
+        wrong_results: How many parts gave wrong elements; ``wrong`` holds the first of them.
+        gpus: What the driver reported meanwhile.
+    """
+
+    backend: str
+    world_size: int
+    seconds: float
+    rounds: int
+    interrupted: bool = False
+    error: str | None = None
+    wrong_results: int = 0
+    wrong: tuple[WrongResult, ...] = ()
+    rates: tuple[PartRate, ...] = ()
+    gpus: tuple[GpuUse, ...] = ()

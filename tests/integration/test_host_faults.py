@@ -204,7 +204,15 @@ CAMPAIGN = [
     full("logs of ranks", r"stderr\.log", (1,), f"torchrun failed: OSError: .*{NO_SPACE}"),
     *(small_disk(f"{size}k") for size in (4, 12, 20, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 4096)),
     swept("no home and no TMPDIR", "variables", variables={"HOME": None, "TMPDIR": "/not/there"}),
-    swept("no /proc", "tmpfs over it", (0, 1, 2, 3), namespace="-rm", script="mount -t tmpfs none /proc", look=reasons),
+    swept(
+        "no /proc",
+        "tmpfs over it",
+        (3,),
+        "/proc is not mounted",
+        namespace="-rm",
+        script="mount -t tmpfs none /proc",
+        look=reasons,
+    ),
     swept("64 descriptors", "RLIMIT_NOFILE", limits={resource.RLIMIT_NOFILE: 64}, prepare=two_ranks),
     swept("32 descriptors", "RLIMIT_NOFILE", (0, 1), limits={resource.RLIMIT_NOFILE: 32}, prepare=two_ranks),
     swept(

@@ -29,23 +29,27 @@ COMMANDS: list[tuple[str, ...]] = [
     ("autopsy", "--log-dir", "run"),
 ]
 CELL = "cells/*"
-PLACES = (
-    "experiment.json",
-    f"{CELL}/cell.json",
-    f"{CELL}/launch-0",
-    f"{CELL}/launch-0/record.json",
-    f"{CELL}/launch-0/rank-0.json",
-    f"{CELL}/launch-0/steps-rank-0.jsonl",
-    f"{CELL}/launch-0/telemetry.jsonl",
-    f"{CELL}/launch-0/progress.jsonl",
-    f"{CELL}/profile-0/recording.json",
-    f"{CELL}/profile-0/analysis.json",
-    f"{CELL}/profile-0/trace-rank-0.json",
-    "summary.csv",
-    "cells",
-    "quarantine",
-    ".lock",
-    "trace_0",
+PLACES = cases(
+    [
+        "experiment.json",
+        f"{CELL}/launch-0/record.json",
+        f"{CELL}/launch-0/rank-0.json",
+        f"{CELL}/profile-0/recording.json",
+    ],
+    [
+        f"{CELL}/cell.json",
+        f"{CELL}/launch-0",
+        f"{CELL}/launch-0/steps-rank-0.jsonl",
+        f"{CELL}/launch-0/telemetry.jsonl",
+        f"{CELL}/launch-0/progress.jsonl",
+        f"{CELL}/profile-0/analysis.json",
+        f"{CELL}/profile-0/trace-rank-0.json",
+        "summary.csv",
+        "cells",
+        "quarantine",
+        ".lock",
+        "trace_0",
+    ],
 )
 
 

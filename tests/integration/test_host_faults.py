@@ -171,6 +171,25 @@ CAMPAIGN = [
         )
         for kind, name in (("html", "out.html"), ("pdf", "out.pdf"), ("csv", "out.csv"), ("json", "out.json"))
     ),
+    Fault(
+        "a working directory that is gone",
+        "removed in the shell before the command",
+        ("report", "results/run"),
+        (2,),
+        "the working directory cannot be used",
+        results,
+        namespace="-rm",
+        script='mkdir "$D/gone"; cd "$D/gone"; rmdir "$D/gone"',
+    ),
+    Fault(
+        "a report without /proc",
+        "tmpfs over it",
+        MARKDOWN,
+        prepare=results,
+        namespace="-rm",
+        script="mount -t tmpfs none /proc",
+        leaves=("out.md",),
+    ),
     full("record.json", r"\.record\.json", (3,), rf"cannot write .*record\.json: {NO_SPACE}"),
     full("experiment.json", r"\.experiment\.json", (3,), rf"cannot write .*experiment\.json: {NO_SPACE}"),
     full("the lock", r"\.lock$", (3,), rf"cannot create results/run: {NO_SPACE}"),
@@ -185,6 +204,15 @@ CAMPAIGN = [
     full("logs of ranks", r"stderr\.log", (1,), f"torchrun failed: OSError: .*{NO_SPACE}"),
     *(small_disk(f"{size}k") for size in (4, 12, 20, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 4096)),
     swept("no home and no TMPDIR", "variables", variables={"HOME": None, "TMPDIR": "/not/there"}),
+    swept(
+        "no /proc",
+        "tmpfs over it",
+        (3,),
+        "/proc is not mounted",
+        namespace="-rm",
+        script="mount -t tmpfs none /proc",
+        look=reasons,
+    ),
     swept("64 descriptors", "RLIMIT_NOFILE", limits={resource.RLIMIT_NOFILE: 64}, prepare=two_ranks),
     swept("32 descriptors", "RLIMIT_NOFILE", (0, 1), limits={resource.RLIMIT_NOFILE: 32}, prepare=two_ranks),
     swept(

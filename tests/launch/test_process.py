@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from torchscale.errors import MachineError
+from torchscale.launch import process as launch_process
 from torchscale.launch.process import (
     TOKEN_VARIABLE,
     ManagedProcess,
@@ -257,3 +258,9 @@ def test_no_place_for_temporary_files_is_a_clear_error(monkeypatch: pytest.Monke
     monkeypatch.setattr(tempfile, "tempdir", "/dev/null/none")
     with pytest.raises(MachineError, match="cannot write temporary files: Not a directory"):
         run_bounded(python("pass"), timeout_seconds=5, stdin="x")
+
+
+def test_without_proc_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_process, "_PROC", tmp_path / "absent")
+    with pytest.raises(MachineError, match="/proc is not mounted"):
+        run_bounded(python("pass"), timeout_seconds=5)

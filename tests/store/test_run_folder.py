@@ -338,3 +338,13 @@ def test_a_model_that_removes_its_folder_does_not_end_the_sweep(tmp_path: Path) 
     shutil.rmtree(folder.begin_launch(cell, 0).parent)
     folder.finish_launch(cell, launch_record(cell))
     assert folder.record(cell, 0) == launch_record(cell)
+
+
+def test_what_a_killed_command_left_half_written_goes_with_the_next_launch(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    cell = trained(folder.experiment.plan[0])
+    unfinished = folder.launch_directory(cell, 0).parent / ".cell.json.0123456789ab.tmp"
+    unfinished.write_text("{")
+    folder.begin_launch(cell, 1)
+    assert not unfinished.exists()
+    assert (unfinished.parent / "cell.json").exists()

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.campaign import cases
+
 PROGRAM = """
 import os, signal, sys
 from torchscale.worker.rank_process import run_in_copy
@@ -25,7 +27,7 @@ def end_of(act: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM])
+@pytest.mark.parametrize("number", cases([signal.SIGKILL, signal.SIGSEGV], [signal.SIGABRT, signal.SIGTERM]))
 def test_a_signal_that_ends_the_copy_ends_the_process(number: signal.Signals) -> None:
     """KILL is what the kernel sends where memory runs out."""
     assert end_of(f"os.kill(os.getpid(), {int(number)})") == (-number, "")

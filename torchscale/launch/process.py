@@ -39,6 +39,7 @@ KILL_GRACE_SECONDS = 5.0
 """After KILL only a process that hangs in the kernel is left (a dead file system or driver): waiting longer is
 useless."""
 
+_PROC = Path("/proc/self/stat")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Bound before any fork: between fork and exec a child of a threaded process may only make plain calls.
@@ -75,6 +76,11 @@ class ManagedProcess:
         Raises:
             MachineError: the program cannot be started.
         """
+        if sys.platform == "linux" and not _PROC.exists():
+            raise MachineError(
+                f"cannot start {argv[0]}: /proc is not mounted, so the processes it starts could not be found again",
+                hint="mount -t proc proc /proc",
+            )
         self.token = uuid.uuid4().hex
         self._started_at = time.time()
         marked = {**env, TOKEN_VARIABLE: self.token, LAUNCHER_VARIABLE: str(os.getpid())}

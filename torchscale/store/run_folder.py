@@ -195,6 +195,8 @@ class RunFolder:
             directory.mkdir(parents=True)
         except OSError as error:
             raise OutputError(f"cannot create {directory}: {error.strerror or error}") from error
+        for unfinished in directory.parent.glob(".cell.json.*.tmp"):  # of a command that was killed while it wrote
+            unfinished.unlink(missing_ok=True)
         if not (directory.parent / "cell.json").exists():
             atomic_write_model(directory.parent / "cell.json", cell)
         return directory

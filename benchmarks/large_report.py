@@ -97,7 +97,7 @@ def made_up_record(cell: TrainingCell, seed: int) -> LaunchRecord:
     generator = np.random.default_rng(seed)
     mean = generator.uniform(0.02, 0.4)
     seconds = mean * generator.lognormal(0, 0.03, (count, STEPS))
-    digests = tuple(_steps(seconds[rank]) for rank in range(count))
+    digests = tuple(steps_digest(seconds[rank]) for rank in range(count))
     batches = seconds.max(axis=0).reshape(BATCHES, -1).sum(axis=1).tolist()
     ranks = tuple(
         rank_record(
@@ -120,11 +120,12 @@ def made_up_record(cell: TrainingCell, seed: int) -> LaunchRecord:
         memory_used_peak_bytes=2**36,
         gpus=tuple(GpuUse.model_validate({"uuid": f"GPU-{rank}", **use}) for rank in range(count)),
     )
-    steps = _steps(seconds.max(axis=0))
+    steps = steps_digest(seconds.max(axis=0))
     return launch_record(cell, 0, batches, ranks, steps=steps, rank_steps=digests, signals=signals, telemetry=telemetry)
 
 
-def _steps(seconds: np.typing.NDArray[np.float64]) -> StepDigest:
+def steps_digest(seconds: np.typing.NDArray[np.float64]) -> StepDigest:
+    """Steps of these seconds, in the phases of a synchronous step."""
     mean = float(seconds.mean())
     return StepDigest(
         seconds=digest(seconds.tolist()),

@@ -95,6 +95,7 @@ campaign: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/trace_analysis.py
 	PYTHONPATH=. $(BIN)/python benchmarks/comparison.py
 	PYTHONPATH=. $(BIN)/python benchmarks/large_report.py
+	PYTHONPATH=. $(BIN)/python benchmarks/large_run.py
 	PYTHONPATH=. $(BIN)/python benchmarks/summary.py
 	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest -m "slow and not quiet"
 	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest tests/config/test_fuzz.py tests/traces/test_fuzz.py tests/store/test_damaged_files.py

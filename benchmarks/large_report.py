@@ -1,12 +1,11 @@
-"""Time and memory of a report of very many cells or ranks, and response time of its page.
+"""Time and memory of a report of very many cells, and response time of its page.
 
 ::
 
-    PYTHONPATH=. python benchmarks/large_report.py                             # 10,000 cells of 8 ranks
+    PYTHONPATH=. python benchmarks/large_report.py                        # 10,000 cells of 8 ranks
     PYTHONPATH=. python benchmarks/large_report.py --cells 400 --keep DIR
-    PYTHONPATH=. python benchmarks/large_report.py --cells 200 --ranks 1024    # on 128 nodes of eight
 
-The results directory is generated in the form that launches write: records with the digests of all ranks. Its figures
+The results directory is generated in the form that launches write: records with the digests of eight ranks. Its figures
 are not measurements; only the report is measured.
 """
 
@@ -27,7 +26,6 @@ from torchscale.analysis.stats.series import digest
 from torchscale.catalog.models import MODELS
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.rank import MemoryUse
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.signals import SignalDigest
@@ -36,7 +34,7 @@ from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.node.machine import Machine
 
-PER_NODE = 8
+RANKS = 8
 BATCHES = 20
 STEPS = 200
 PROFILE = """
@@ -67,20 +65,18 @@ _USE = """async () => {
 }"""
 
 
-def write_results(directory: Path, cells: int, ranks: int) -> int:
-    """Write a results directory with this many cells of so many GPUs each; returns its size in bytes."""
+def write_results(directory: Path, cells: int) -> int:
+    """Write a results directory with this many cells of eight GPUs each; returns its size in bytes."""
     per_model = max(1, cells // 40)
     content = {
         "models": [name for name in MODELS if "resnet" in name or "bert" in name or "gpt2" in name][:10],
         "batch_sizes": list(range(1, per_model + 1)),
-        "gpu_counts": [ranks],
+        "gpu_counts": [RANKS],
         "training": {"precision": ["bf16", "fp16"]},
         "parallel": {"strategy": ["ddp", "fsdp"]},
     }
-    if ranks > PER_NODE:
-        content["launch"] = {"nodes": ranks // PER_NODE, "devices_per_node": PER_NODE}
     config = experiment(experiment_name="large", **content)
-    place = environment(PER_NODE)
+    place = environment(RANKS)
     plan = make_plan(config, Machine(place, tuple(range(64)))).cells[:cells]
     directory.mkdir(parents=True)
     file = experiment_file(config, plan, environment=place)
@@ -101,16 +97,14 @@ def made_up_record(cell: TrainingCell, seed: int) -> LaunchRecord:
     generator = np.random.default_rng(seed)
     mean = generator.uniform(0.02, 0.4)
     seconds = mean * generator.lognormal(0, 0.03, (count, STEPS))
-    digests = tuple(_steps(seconds[rank]) for rank in range(count))
+    digests = tuple(steps_digest(seconds[rank]) for rank in range(count))
     batches = seconds.max(axis=0).reshape(BATCHES, -1).sum(axis=1).tolist()
     ranks = tuple(
         rank_record(
             cell,
             rank,
             batches,
-            local_rank=rank % PER_NODE,
-            hostname=_host(rank),
-            device=DeviceInfo(kind="cuda", index=rank % PER_NODE, name="NVIDIA H100", uuid=f"GPU-{rank}"),
+            device=DeviceInfo(kind="cuda", index=rank, name="NVIDIA H100", uuid=f"GPU-{rank}"),
             memory=MemoryUse(peak_allocated_bytes=2**34 + rank, peak_reserved_bytes=2**35),
         )
         for rank in range(count)
@@ -126,31 +120,12 @@ def made_up_record(cell: TrainingCell, seed: int) -> LaunchRecord:
         memory_used_peak_bytes=2**36,
         gpus=tuple(GpuUse.model_validate({"uuid": f"GPU-{rank}", **use}) for rank in range(count)),
     )
-    measured = {"steps": _steps(seconds.max(axis=0)), "rank_steps": digests, "signals": signals, "telemetry": telemetry}
-    return launch_record(cell, 0, batches, ranks, **measured, nodes=_nodes(count))
+    steps = steps_digest(seconds.max(axis=0))
+    return launch_record(cell, 0, batches, ranks, steps=steps, rank_steps=digests, signals=signals, telemetry=telemetry)
 
 
-def _host(rank: int) -> str:
-    return f"node-{rank // PER_NODE + 1}"
-
-
-def _nodes(ranks: int) -> tuple[LaunchNode, ...]:
-    """Nodes of a launch; none for one on a single node."""
-    if ranks <= PER_NODE:
-        return ()
-    return tuple(
-        LaunchNode(
-            node_rank=first // PER_NODE,
-            hostname=_host(first),
-            address=f"10.0.{first // PER_NODE}.1",
-            first_rank=first,
-            ranks=PER_NODE,
-        )
-        for first in range(0, ranks, PER_NODE)
-    )
-
-
-def _steps(seconds: np.typing.NDArray[np.float64]) -> StepDigest:
+def steps_digest(seconds: np.typing.NDArray[np.float64]) -> StepDigest:
+    """Steps of these seconds, in the phases of a synchronous step."""
     mean = float(seconds.mean())
     return StepDigest(
         seconds=digest(seconds.tolist()),
@@ -181,14 +156,13 @@ def main() -> None:
     """Generate results, write the report, open it; print times and memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=10_000)
-    parser.add_argument("--ranks", type=int, default=PER_NODE, help="8, or a multiple of it: nodes of eight")
     parser.add_argument("--keep", type=Path, help="write the results to this directory and keep them")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         results = arguments.keep or Path(scratch) / "large"
         if not results.exists():
-            size = write_results(results, arguments.cells, arguments.ranks)
-            print(f"{arguments.cells} cells of {arguments.ranks} ranks, {size / 1e6:.0f} MB of records")
+            size = write_results(results, arguments.cells)
+            print(f"{arguments.cells} cells, {size / 1e6:.0f} MB of records")
         page = Path(scratch) / "report.html"
         started = time.perf_counter()
         subprocess.run([sys.executable, "-c", PROFILE, str(results), str(page)], check=True, timeout=600)

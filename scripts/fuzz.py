@@ -75,7 +75,7 @@ def read(reader: Reader, data: bytes, directory: Path) -> bool:
 
 def main() -> None:
     """Fuzz one reader until libFuzzer's limits are reached or something is found."""
-    import atheris  # type: ignore[import-not-found]  # noqa: PLC0415 - an optional tool
+    import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: PLC0415 - an optional tool
 
     if len(sys.argv) < 2 or sys.argv[1] not in READERS:
         sys.exit(f"usage: fuzz.py {{{','.join(READERS)}}} [libFuzzer option …] [corpus …]")

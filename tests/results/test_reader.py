@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> RunFolder:
 @pytest.fixture
 def helpers(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Two helpers for the nine cells; the commands of those that were started."""
-    monkeypatch.setattr(reading, "_HEAD_START_RANKS", 2)
+    monkeypatch.setattr(reading, "_HEAD_START", 2)
     monkeypatch.setattr(reading, "_RANKS_PER_PROCESS", 3)
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     started: list[list[str]] = []
@@ -62,9 +62,23 @@ def test_several_processes_find_what_one_does(
     assert states == [State.OK] * 3 + [State.OOM, State.OK, State.WAITING, State.OK, State.OK, State.WAITING]
     assert len(found.problems) == 1
     helpers.clear()
-    monkeypatch.setattr(reading, "_HEAD_START_RANKS", 500)
+    monkeypatch.setattr(reading, "_HEAD_START", 500)
     assert read_summary(folder.path) == found
     assert helpers == [], "few cells are not worth a process"
+
+
+def test_few_cells_of_many_ranks_are_shared_too(
+    folder: RunFolder, helpers: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read grows with ranks, not with cells: here the head start is two cells of eight ranks."""
+    monkeypatch.setattr(reading, "_HEAD_START", 17)
+    wide = tuple(
+        entry.model_copy(update={"cell": trained(entry).model_copy(update={"world_size": 8})})
+        for entry in folder.experiment.plan
+    )
+    assert reading._head_start(folder.experiment) == (9, 0)
+    assert reading._head_start(folder.experiment.model_copy(update={"plan": wide})) == (2, 56)
+    assert reading._head_start(folder.experiment.model_copy(update={"plan": ()})) == (0, 0)
 
 
 def test_cells_of_a_plan_that_grew_meanwhile_are_read_again(

@@ -1,12 +1,11 @@
 """Reads a results directory of any size as a summary.
 
 Cells are read and summarized one by one, and a record is let go as soon as its cell is summarized. A large directory is
-shared among several processes.
+shared among several processes: large by the ranks of its cells, since a record grows with them.
 """
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import os
 import pickle
@@ -31,10 +30,10 @@ from torchscale.util.gc import gc_paused
 from torchscale.util.interpreter import module_command
 
 _RANKS_PER_PROCESS = 2_000
-"""Records of fewer ranks (of 250 cells of eight) take less time to read than a process takes to start."""
+"""Fewer ranks, over all cells, take less time to read than a process takes to start."""
 _MAX_PROCESSES = 8
-_HEAD_START_RANKS = 7_200
-"""This process reads the first training cells while the others start: as many as have so many ranks."""
+_HEAD_START = 7_200
+"""Ranks, over all cells, that this process reads while the others start."""
 _LIMIT_SECONDS = 600.0
 _Part = tuple[dict[int, AnySummary], list[str]]
 """Summaries by their cell's place in the plan, and what could not be read."""
@@ -62,12 +61,9 @@ def read_cells(folder: RunFolder) -> SeparateCells:
     experiment = folder.experiment
     machine_runs, problems = _read_machine_runs(folder)
     summaries = _summarize_machine(folder, machine_runs)
-    sizes = [experiment.plan[place].cell.world_size for place in _training_places(experiment)]
-    head = bisect.bisect(list(itertools.accumulate(sizes)), _HEAD_START_RANKS)
-    beyond = sum(sizes[head:])
+    head, beyond = _head_start(experiment)
     count = min(_MAX_PROCESSES, os.cpu_count() or 1, 1 + beyond // _RANKS_PER_PROCESS)
-    starts = range(head + 1, head + count)
-    with _helpers(folder.path, starts, count) as helpers:
+    with _helpers(folder.path, range(head + 1, head + count), count) as helpers:
         parts = [_read_training(folder, slice(head)), _read_training(folder, slice(head, None, count))]
         for start, process, output in helpers:
             plan, part = _result_of(process, output)
@@ -99,6 +95,13 @@ def _summarize_machine(folder: RunFolder, runs: dict[int, CellRun]) -> dict[int,
 
 def _training_places(experiment: ExperimentFile) -> list[int]:
     return [place for place, entry in enumerate(experiment.plan) if as_kind(entry.cell, TrainingCell)]
+
+
+def _head_start(experiment: ExperimentFile) -> tuple[int, int]:
+    """How many training cells this process reads while the others start, and the ranks of all further ones."""
+    sizes = [experiment.plan[place].cell.world_size for place in _training_places(experiment)]
+    until = [ranks for ranks in itertools.accumulate(sizes) if ranks <= _HEAD_START]
+    return len(until), sum(sizes) - (until[-1] if until else 0)
 
 
 def _fingerprint(experiment: ExperimentFile) -> tuple[str, int]:

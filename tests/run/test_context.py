@@ -74,9 +74,13 @@ def test_a_folder_named_by_time() -> None:
 
 
 def test_a_closed_terminal_asks_to_stop() -> None:
-    with stop_on_signals() as stop:
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert (stop.asked, stop.at_once) == (True, False)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+    try:
+        with stop_on_signals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert (stop.asked, stop.at_once) == (True, False)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_under_nohup_a_closed_terminal_stops_nothing() -> None:

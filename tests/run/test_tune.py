@@ -105,7 +105,7 @@ def test_the_winning_config_loads_and_holds_only_what_gained(speeds: Speeds, tmp
     result = outcome.export()
     assert outcome.exit_code is ExitCode.OK
     assert result.better
-    assert [(change.key, change.value) for change in result.winner] == [("training.fused", "true")]
+    assert [(change.setting, change.value) for change in result.winner] == [("training.fused", "true")]
     assert result.verified is not None
     assert result.verified.low < 1 / 0.9 < result.verified.high
     states = {tuple(change.value for change in trial.changes): trial for trial in result.trials}

@@ -34,6 +34,8 @@ _RANKS_PER_PROCESS = 2_000
 _MAX_PROCESSES = 8
 _HEAD_START = 7_200
 """Ranks, over all cells, that this process reads while the others start."""
+_MOST_RANKS = 1024
+"""That a cell counts for: the file may claim any number, and a few cells are not worth a process."""
 _LIMIT_SECONDS = 600.0
 _Part = tuple[dict[int, AnySummary], list[str]]
 """Summaries by their cell's place in the plan, and what could not be read."""
@@ -99,7 +101,7 @@ def _training_places(experiment: ExperimentFile) -> list[int]:
 
 def _head_start(experiment: ExperimentFile) -> tuple[int, int]:
     """How many training cells this process reads while the others start, and the ranks of all further ones."""
-    sizes = [experiment.plan[place].cell.world_size for place in _training_places(experiment)]
+    sizes = [min(_MOST_RANKS, experiment.plan[place].cell.world_size) for place in _training_places(experiment)]
     until = [ranks for ranks in itertools.accumulate(sizes) if ranks <= _HEAD_START]
     return len(until), sum(sizes) - (until[-1] if until else 0)
 
@@ -135,7 +137,11 @@ def _helpers(directory: Path, starts: Sequence[int], step: int) -> Iterator[Sequ
         for start in starts:
             output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed below, with its process ended
             command = module_command("torchscale.results.reader", str(directory), str(start), str(step))
-            process = subprocess.Popen(command, stdout=output, stdin=subprocess.DEVNULL, env=_SINGLE_THREADED)
+            try:
+                process = subprocess.Popen(command, stdout=output, stdin=subprocess.DEVNULL, env=_SINGLE_THREADED)
+            except BaseException:
+                output.close()
+                raise
             started.append((start, process, output))
         yield started
     finally:

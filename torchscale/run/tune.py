@@ -131,7 +131,7 @@ class TuneOutcome:
     def _changes(self, setting: Setting) -> tuple[ChangeExport, ...]:
         entries = ((change, self.known[change]) for change in setting)
         return tuple(
-            ChangeExport(axis=change.axis, key=entry.key, value=change.value, note=entry.note)
+            ChangeExport(axis=change.axis, setting=entry.key, value=change.value, note=entry.note)
             for change, entry in entries
         )
 

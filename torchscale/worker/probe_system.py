@@ -8,9 +8,9 @@ import os
 import resource
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from time import time as wall_clock
 
 import psutil
 
@@ -45,7 +45,7 @@ def system_facts(root: Path = Path("/")) -> SystemFacts:
         home_error=_write_error(home),
         encoding=locale.getpreferredencoding(False),
         locale_error=_locale_error(),
-        time=time.time(),
+        time=wall_clock(),
         clock_synchronized=_clock_synchronized(),
         local_ports=_local_ports(root / "proc/sys/net/ipv4/ip_local_port_range"),
         governors=_governors(root / "sys/devices/system/cpu"),

@@ -16,8 +16,8 @@ from torchscale.schema.exports.tuning import (
     TuningTrialExport,
 )
 
-FUSED = ChangeExport(axis="fused", key="training.fused", value="true", note="")
-BF16 = ChangeExport(axis="precision", key="training.precision", value="bf16", note="changes numerics")
+FUSED = ChangeExport(axis="fused", setting="training.fused", value="true", note="")
+BF16 = ChangeExport(axis="precision", setting="training.precision", value="bf16", note="changes numerics")
 GAIN = RatioExport(ratio=1.1, low=1.08, high=1.12, launches=5)
 
 

@@ -11,8 +11,8 @@ class ChangeExport(Export):
     """One key of the start at another value."""
 
     axis: str
-    key: str
-    """Of the config."""
+    setting: str
+    """Key of the config."""
     value: str
     note: str
     """What it changes besides speed; empty where results stay the same but for rounding."""

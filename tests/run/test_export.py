@@ -24,7 +24,9 @@ _LIMIT_SECONDS = 60.0
 def killed_when(directory: Path, target: str, begun: Callable[[], bool], *, env: dict[str, str]) -> None:
     """Start an export and kill it once it has ``begun`` to write; what it started ends too."""
     argv = [sys.executable, "-m", "torchscale", "export", "--to", target, "nightly", "-o", "store"]
-    with subprocess.Popen(argv, cwd=directory, env={**os.environ, **env}, stderr=subprocess.PIPE, text=True) as process:
+    env = {**os.environ, **env}
+    env.pop("WANDB_SERVICE", None)  # of wandb in this process, which would keep the killed run
+    with subprocess.Popen(argv, cwd=directory, env=env, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + _LIMIT_SECONDS
         while not begun():
             assert process.poll() is None, process.stderr and process.stderr.read()
@@ -44,7 +46,6 @@ def test_a_killed_export_to_wandb_leaves_no_half_a_run(tmp_path: Path, monkeypat
     assert all((path / "torchscale.json").is_file() for path in store.glob("wandb/*"))
     for name, value in home.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv("WANDB_MODE", raising=False)
     stored = export_to_store(ExportTarget.WANDB, tmp_path / "nightly", str(store), report=False)
     assert list(store.glob(".torchscale-*")) == []
     digests = [json.loads((path / "torchscale.json").read_text()) for path in store.glob("wandb/offline-run-*")]

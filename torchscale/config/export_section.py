@@ -30,9 +30,7 @@ class ExportSettings(ConfigSection):
         None,
         description="Tracking URI, such as sqlite:///mlflow.db; auto: $MLFLOW_TRACKING_URI, else MLflow's default.",
     )
-    wandb: str | None = Field(
-        None, description="Directory for W&B runs; auto: $WANDB_DIR, else here. Offline unless WANDB_MODE=online."
-    )
+    wandb: str | None = Field(None, description="Directory for W&B runs; auto: $WANDB_DIR, else here. Always offline.")
     timeout_seconds: PositiveSeconds = Field(
         60.0, description="An export to parquet, mlflow or wandb that takes longer is ended."
     )

@@ -89,7 +89,8 @@ class CellExports:
         place = self._places[target]
         arguments = ["export", "--to", target.value, "--source", str(self._directory)]
         arguments += [] if final else ["--no-report"]
-        env = dict(os.environ)
+        # A service of W&B's that another process has started would keep the run of one that is ended as in use.
+        env = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
         if target is ExportTarget.MLFLOW:
             env |= {} if place == AUTO else {"MLFLOW_TRACKING_URI": place}
         elif place != AUTO:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.report.exporters.stores import PAGE, finish, run_folder, run_to_store
-from torchscale.errors import OutputError, UsageError
+from torchscale.errors import OutputError
 from torchscale.report.exporters import wandb as exporter
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
@@ -148,18 +148,23 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path) -> Non
     assert [directory.exists() for directory in (ours, others, running)] == [False, True, True]
 
 
-def test_a_mode_that_writes_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = run_folder(tmp_path / "nightly")
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    with pytest.raises(UsageError, match="WANDB_MODE=disabled: expected offline or online"):
-        exporter.store(run_to_store(path), str(tmp_path))
-
-
 def test_nothing_but_the_export_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "tok-verysecret-0123456789")
+    monkeypatch.setenv("WANDB_API_KEY", "verysecret" * 4)
+    monkeypatch.setenv("WANDB_MODE", "online")  # no network is used all the same
     path = run_folder(tmp_path / "nightly")
     exporter.store(run_to_store(path, report=False), str(tmp_path / "here"))
     files = [file for file in (tmp_path / "here").rglob("*") if file.is_file()]
     assert not any(b"verysecret" in file.read_bytes() for file in files)
     assert {file.name for file in files if file.parent.name == "files"} <= {"config.yaml", "wandb-summary.json"}
     assert wandb.run is None
+
+
+def test_whatever_wandb_raises_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise RuntimeError("run ID x\nis in use")
+
+    monkeypatch.setattr(wandb, "init", refused)
+    with pytest.raises(OutputError, match=r"cannot write W&B runs to .*: run ID x is in use"):
+        exporter.store(run_to_store(run_folder(tmp_path / "nightly"), report=False), str(tmp_path / "here"))
+    assert list((tmp_path / "here").iterdir()) == []

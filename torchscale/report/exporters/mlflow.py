@@ -7,6 +7,7 @@ the next export, and what is there already in the same form is left alone.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -142,10 +143,9 @@ class _Sweep:
         digest: str,
     ) -> None:
         from mlflow.entities import Metric, Param, RunTag  # noqa: PLC0415 - an extra
-        from mlflow.utils.time import get_current_time_millis  # noqa: PLC0415
 
         run_id = self._begin(cell.id, tags)
-        now = get_current_time_millis()
+        now = int(time.time() * 1000)
         for some in _portions([Param(_key(name), value) for name, value in parameters.items()]):
             self._client.log_batch(run_id, params=some)
         self._client.log_batch(run_id, metrics=[Metric(_key(name), value, now, 0) for name, value in values.items()])

@@ -1,4 +1,4 @@
-"""W&B: a run per cell and one with the report, offline unless ``WANDB_MODE=online``; ``wandb sync`` uploads it.
+"""W&B: a run per cell and one with the report, always offline; ``wandb sync`` uploads them.
 
 An offline run is made in a temporary directory and takes its name when it is complete, so that nobody finds half of
 one. Ids are made of the run's and the cell's: W&B knows what it has already.
@@ -20,7 +20,7 @@ from types import ModuleType
 
 import psutil
 
-from torchscale.errors import OutputError, UsageError
+from torchscale.errors import OutputError
 from torchscale.report.exporters.store import (
     RunToStore,
     Stored,
@@ -34,7 +34,6 @@ from torchscale.report.exporters.store import (
 
 _MARK = "torchscale.json"
 """Beside the files of an offline run: the digest of what it holds."""
-_MODES = ("offline", "online")
 _REPORT = "(report)"
 
 
@@ -61,27 +60,23 @@ def store(run: RunToStore, place: str | None) -> Stored:
 
     Raises:
         MachineError: wandb is not installed.
-        UsageError: ``WANDB_MODE`` is neither offline nor online.
-        OutputError: it cannot be written, or the server does not take it.
+        OutputError: it cannot be written.
     """
     try:
         import wandb  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise missing_library("wandb", "wandb") from error
-    mode = os.environ.get("WANDB_MODE", "offline")
-    if mode not in _MODES:
-        raise UsageError(f"WANDB_MODE={mode}: expected {' or '.join(_MODES)}", hint="unset it to write offline")
     root = Path(place or os.environ.get("WANDB_DIR") or ".").absolute()
     project = os.environ.get("WANDB_PROJECT") or run.summary.experiment.config.experiment_name
     written = 0
     entries = list(_entries(run))
     try:
         root.mkdir(parents=True, exist_ok=True)
-        writer = _Writer(wandb, root, project, run.exported.name, mode)
+        writer = _Writer(wandb, root, project, run.exported.name)
         written = sum(writer.write(entry) for entry in entries)
-    except (wandb.Error, OSError) as error:
+    except Exception as error:  # errors of wandb have no common base
         raise OutputError(f"cannot write W&B runs to {root}: {one_line(error)}") from error
-    notes = (f"to upload them: wandb sync {root}/wandb/offline-run-*",) if mode == "offline" and written else ()
+    notes = (f"to upload them: wandb sync {root}/wandb/offline-run-*",) if written else ()
     return Stored(str(root / "wandb"), (f"{written} runs", f"{len(entries) - written} were there already"), notes)
 
 
@@ -100,15 +95,12 @@ def _id(run_id: str, part: str) -> str:
 
 
 class _Writer:
-    def __init__(self, wandb: ModuleType, root: Path, project: str, group: str, mode: str) -> None:
-        self._wandb, self._root, self._project, self._group, self._mode = wandb, root, project, group, mode
+    def __init__(self, wandb: ModuleType, root: Path, project: str, group: str) -> None:
+        self._wandb, self._root, self._project, self._group = wandb, root, project, group
         _remove_left_over(root)
 
     def write(self, entry: _Entry) -> bool:
         """Whether it had to be written."""
-        if self._mode == "online":
-            self._run(entry, self._root)
-            return True
         earlier = sorted((self._root / "wandb").glob(f"offline-run-*-{entry.id}"))
         if any(_digest_in(path) == entry.digest for path in earlier):
             return False
@@ -142,8 +134,7 @@ class _Writer:
             name=entry.name,
             config={**entry.config, **{f"torchscale.{name}": value for name, value in entry.outcome.items()}},
             dir=str(directory),
-            mode=self._mode,
-            resume="allow" if self._mode == "online" else None,
+            mode="offline",
             settings=settings,
         ) as made:
             made.summary.update(dict(entry.values))

@@ -19,6 +19,7 @@ from tests.run.conftest import FakeLaunches, Recorder
 from torchscale.config.choices import ExportTarget
 from torchscale.config.hidden import hide_secrets
 from torchscale.errors import ExitCode
+from torchscale.launch.control import StopRequest
 from torchscale.launch.process import Finished
 from torchscale.results.reader import read_summary
 from torchscale.run import cell_exports
@@ -41,9 +42,12 @@ class Commands:
         self.started: list[tuple[list[str], Mapping[str, str]]] = []
         self.result = Finished(0, "", "", timed_out=False, seconds=0.1)
 
-    def __call__(self, argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str]) -> Finished:
+    def __call__(
+        self, argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str], cancelled: Callable[[], bool]
+    ) -> Finished:
         self.started.append((list(argv)[list(argv).index("export") :], env))
         assert timeout_seconds == 60
+        assert not cancelled()
         return self.result
 
 
@@ -180,6 +184,27 @@ def test_after_an_interrupt_no_store_is_waited_for(
     assert f"torchscale export --to mlflow {tmp_path / 'run'}" in recorder.notes[-1]
 
 
+def test_an_interrupt_ends_the_export_that_runs(
+    tmp_path: Path, launches: FakeLaunches, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = StopRequest()
+
+    def interrupted(*_: object, cancelled: Callable[[], bool], **__: object) -> Finished:
+        assert not cancelled()
+        stop.count += 1
+        assert cancelled()
+        return Finished(-15, "", "", timed_out=False, seconds=0.1)
+
+    monkeypatch.setattr(cell_exports, "run_bounded", interrupted)
+    config = experiment(export={"mlflow": "auto", "wandb": "auto"})
+    summary = benchmark(experiment(), output_dir=tmp_path).summary
+    CellExports(config, tmp_path, recorder, stop).sweep_ended(summary)
+    assert recorder.notes == [
+        f"warning: export to {target}: left out after the interrupt; torchscale export --to {target} {tmp_path}"
+        for target in ("mlflow", "wandb")
+    ]
+
+
 def test_a_password_in_an_address_reaches_the_store_and_no_file(
     tmp_path: Path, launches: FakeLaunches, commands: Commands
 ) -> None:
@@ -224,8 +249,8 @@ def test_the_real_command_is_run_and_bounded(tmp_path: Path, launches: FakeLaunc
     assert len(recorder.notes) == 1, "no warning"
     assert parquet.read_table(tmp_path / "tables" / "cells.parquet").num_rows == 2
     hurried = experiment(export={"parquet": str(tmp_path / "late"), "timeout_seconds": 0.01})
-    exports = CellExports(hurried, tmp_path / "run", recorder)
-    exports.sweep_ended(read_summary(tmp_path / "run"), interrupted=False)
+    exports = CellExports(hurried, tmp_path / "run", recorder, StopRequest())
+    exports.sweep_ended(read_summary(tmp_path / "run"))
     assert recorder.notes[-1] == "warning: export to parquet: not done within 0.01 s (export.timeout_seconds)"
     assert not (tmp_path / "late").exists()
 
@@ -234,6 +259,7 @@ KILLED = """
 import os, pathlib, shutil, signal, sys
 from torchscale.config.choices import ExportTarget
 from torchscale.config.experiment import Experiment
+from torchscale.launch.control import StopRequest
 from torchscale.results.reader import read_summary
 from torchscale.run.cell_exports import CellExports
 from torchscale.run.export import export_to_store
@@ -260,7 +286,7 @@ for number in range(200):
         parquet.ParquetWriter.close = counted(parquet.ParquetWriter.close)
         files = {"prometheus": str(place / "x.prom"), "github_summary": str(place / "summary.md")}
         config = Experiment.model_validate({"measure": "hardware", "export": files})
-        CellExports(config, root / "run", SILENT).sweep_ended(summary, interrupted=False)
+        CellExports(config, root / "run", SILENT, StopRequest()).sweep_ended(summary)
         export_to_store(ExportTarget.PARQUET, root / "run", str(place))
         os._exit(0)
     if os.waitpid(child, 0)[1] == 0:

@@ -221,7 +221,7 @@ def benchmark(
             observer.detail(f"run folder: {directory}")
             with observer.launches(plan.device, len(pending), repeats) as listener:
                 profiler = _profiler(planned, observer)
-                exports = CellExports(experiment, directory, observer) if experiment.export.places else None
+                exports = CellExports(experiment, directory, observer, stop) if experiment.export.places else None
                 summary = sweep.run(pending, listener, stop, profiler, exports)
             if profiler is not None and not stop.asked and not any(cell.profile for cell in summary.cells):
                 observer.note(

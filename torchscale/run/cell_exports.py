@@ -16,6 +16,7 @@ from torchscale.config.choices import ExportTarget
 from torchscale.config.experiment import Experiment
 from torchscale.config.export_section import AUTO
 from torchscale.errors import TorchscaleError, UsageError
+from torchscale.launch.control import StopRequest
 from torchscale.launch.process import run_bounded
 from torchscale.report.exporters.figure import ExportedRun
 from torchscale.report.exporters.run_figures import exported_run
@@ -36,8 +37,8 @@ _BEGIN, _END = "<!-- torchscale {} -->\n", "<!-- end of torchscale {} -->\n"
 class CellExports:
     """Writes the exports of one sweep. A failure is a warning, the same one given once."""
 
-    def __init__(self, experiment: Experiment, directory: Path, observer: Observer) -> None:
-        self._directory, self._observer = directory, observer
+    def __init__(self, experiment: Experiment, directory: Path, observer: Observer, stop: StopRequest) -> None:
+        self._directory, self._observer, self._stop = directory, observer, stop
         self._places = {
             ExportTarget(key.replace("_", "-")): str(experiment.hidden.get(place, place))
             for key, place in experiment.export.places.items()
@@ -51,12 +52,17 @@ class CellExports:
         now = time.monotonic()
         self._export(summary, [target for target in self._places if self._due.get(target, now) <= now], final=False)
 
-    def sweep_ended(self, summary: RunSummary, *, interrupted: bool) -> None:
+    def sweep_ended(self, summary: RunSummary) -> None:
         """Export the sweep (writes). After an interrupt only what takes a moment; the rest is named."""
-        left_out = [target for target in self._places if interrupted and target.is_store]
-        self._export(summary, [target for target in self._places if target not in left_out], final=not interrupted)
-        for target in left_out:
-            self._warn(target, f"left out after the interrupt; torchscale export --to {target.value} {self._directory}")
+        files = [target for target in self._places if not target.is_store]
+        stores = [target for target in self._places if target.is_store]
+        self._export(summary, files, final=not self._stop.asked)
+        for target in stores:
+            if not self._stop.asked:
+                self._export(summary, [target], final=True)
+            if self._stop.asked:  # before, or while it ran
+                command = f"torchscale export --to {target.value} {self._directory}"
+                self._warn(target, f"left out after the interrupt; {command}")
 
     def _export(self, summary: RunSummary, targets: list[ExportTarget], *, final: bool) -> None:
         run: ExportedRun | None = None
@@ -95,7 +101,14 @@ class CellExports:
             env |= {} if place == AUTO else {"MLFLOW_TRACKING_URI": place}
         elif place != AUTO:
             arguments += ["--output", place]
-        done = run_bounded(module_command("torchscale", *arguments), timeout_seconds=self._limit_seconds, env=env)
+        done = run_bounded(
+            module_command("torchscale", *arguments),
+            timeout_seconds=self._limit_seconds,
+            env=env,
+            cancelled=lambda: self._stop.asked,
+        )
+        if self._stop.asked:
+            return
         if done.timed_out:
             self._warn(target, f"not done within {self._limit_seconds:g} s (export.timeout_seconds)")
         elif done.returncode != 0:

@@ -121,7 +121,7 @@ class Sweep:
             for cell in self._profile(profiler, summary_file.summary, listener, stop):
                 summary_file.update(self._folder.load_cell(self._planned[cell.id])[0])
         if exports is not None:
-            exports.sweep_ended(summary_file.summary, interrupted=stop.asked)
+            exports.sweep_ended(summary_file.summary)
         return summary_file.summary
 
     def _runnable(self, ordered: Sequence[Pending]) -> Iterator[Pending]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,13 @@ with warnings.catch_warnings():  # of MLflow's own imports
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+@pytest.fixture(params=["files", pytest.param("SQLite", marks=pytest.mark.campaign)])  # new tables take ten seconds
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """The address of a new store."""
     monkeypatch.chdir(tmp_path)  # where MLflow puts the artefacts of a database
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    yield (tmp_path / "store").as_uri()
+    return (tmp_path / "store").as_uri() if request.param == "files" else f"sqlite:///{tmp_path}/mlflow.db"
 
 
 def stored(place: str, view: ViewType = ViewType.ACTIVE_ONLY) -> dict[str, Run]:
@@ -97,7 +96,7 @@ def test_what_an_export_left_half_written_is_written_anew(
     with monkeypatch.context() as patch:
         patch.setattr(mlflow.MlflowClient, "set_terminated", killed)
         patch.setattr(exporter, "_DIGEST", "not.written")
-        with pytest.raises(OutputError, match=r"cannot write to the MLflow store file:///.*: killed"):
+        with pytest.raises(OutputError, match=r"cannot write to the MLflow store (file|sqlite):///.*: killed"):
             exporter.store(run_to_store(path), place)
     half = {cell: run.info.run_id for cell, run in stored(place).items() if cell != "(sweep)"}
     assert len(half) == 1

@@ -150,7 +150,7 @@ def test_stores_get_a_process_with_the_report_at_the_end(
         ["export", "--to", "wandb", *source, "--no-report"],
     ]
     end = [[word for word in command if word != "--no-report"] for command in cell]
-    assert [argv for argv, _ in commands.started] == [*cell, *cell, *end]
+    assert [argv for argv, _ in commands.started] == [*cell, *end], "the end follows the second cell at once"
     assert commands.started[1][1]["MLFLOW_TRACKING_URI"] == "sqlite:///x.db"
 
 

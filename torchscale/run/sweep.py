@@ -115,7 +115,8 @@ class Sweep:
                 self._note_out_of_memory(item.cell, record)
                 listener.launch_finished(item.cell, record, summary_file.update(self._with_launch(item.cell, record)))
                 left[item.cell.id] -= 1
-                if exports is not None and left[item.cell.id] == 0 and not stop.asked:
+                goes_on = not stop.asked and (profiler is not None or any(left.values()))
+                if exports is not None and left[item.cell.id] == 0 and goes_on:
                     exports.cell_ended(summary_file.summary)
         if profiler is not None:
             for cell in self._profile(profiler, summary_file.summary, listener, stop):

@@ -37,7 +37,8 @@ def main() -> None:
     loop = BareLoop.build("tiny-resnet", 8)
     loop.run(50)
     order = random.Random(1)
-    ready, noise = [], []
+    ready: list[float] = []
+    noise: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         for _ in range(arguments.pairs):
             for ratios, on in ((ready, True), (noise, False)):

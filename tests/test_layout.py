@@ -30,6 +30,7 @@ TESTED_BY: dict[str, str] = {
     "analysis/trace/signals.py": "analysis/trace/test_analyze.py",
     "analysis/trace/summary.py": "analysis/trace/test_analyze.py",
     "analysis/trace/windows.py": "analysis/trace/test_analyze.py",
+    "analysis/training/flags.py": "analysis/summary/test_run.py",
     "analysis/training/summary.py": "analysis/summary/test_run.py",
     "config/messages.py": "config/test_load.py",
     "config/overrides.py": "config/test_values.py",

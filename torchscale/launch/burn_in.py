@@ -15,7 +15,7 @@ from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.launch.control import StopRequest
 from torchscale.launch.probe import collective_environment, collective_ranks, first_error
 from torchscale.launch.process import ManagedProcess, tail
-from torchscale.launch.telemetry import read_readings, sampling
+from torchscale.launch.telemetry import READINGS, read_readings, sampling
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound
 from torchscale.schema.node.probe import NodeFacts
@@ -137,6 +137,6 @@ def _new_rounds(directory: Path, offsets: dict[Path, int]) -> Iterator[BurnInRou
 
 
 def _gpu_use(directory: Path, began: float, uuids: tuple[str, ...]) -> tuple[GpuUse, ...]:
-    readings, _ = read_readings(directory)
+    readings, _ = read_readings(directory / READINGS)
     telemetry = digest_telemetry(readings, began, time.time(), gpus=uuids)
     return () if telemetry is None else telemetry.gpus

@@ -201,9 +201,18 @@ class ExportTarget(str, Enum):
     JUNIT = "junit"
     PROMETHEUS = "prometheus"
     OPENMETRICS = "openmetrics"
+    GRAFANA_DASHBOARD = "grafana-dashboard"
     GITHUB_SUMMARY = "github-summary"
     GITHUB_BENCHMARK = "github-benchmark"
     GITHUB_BENCHMARK_SMALLER = "github-benchmark-smaller"
+    PARQUET = "parquet"
+    MLFLOW = "mlflow"
+    WANDB = "wandb"
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it takes a directory or a store of runs, and no single text."""
+        return self in (ExportTarget.PARQUET, ExportTarget.MLFLOW, ExportTarget.WANDB)
 
 
 class CompareFormat(str, Enum):

@@ -9,7 +9,7 @@ import typer
 
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, message_console, result_console, status
-from torchscale.cli.parsing import is_price, listed, members
+from torchscale.cli.parsing import is_price, listed, members, number, share
 from torchscale.cli.rendering import chosen_formats, write_rendered
 from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import UsageError
@@ -118,7 +118,11 @@ def compare(
     comparison = run.compare_sources(
         paths,
         run.Rules(
-            _share(threshold), tuple(members("--metric", metrics, Metric)), force, _match_keys(match), accept_flags
+            share("--threshold", threshold),
+            tuple(members("--metric", metrics, Metric)),
+            force,
+            _match_keys(match),
+            accept_flags,
         ),
         reference=reference,
         prices=prices,
@@ -140,12 +144,12 @@ def compare(
 
 def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[str], list[float]]:
     """Paths and prices; ``--cost 3.00 5.50`` leaves what follows its first number among the sources."""
-    paths = [argument for argument in arguments if Path(argument).exists() or _number(argument) is None]
+    paths = [argument for argument in arguments if Path(argument).exists() or number(argument) is None]
     texts = [*costs, *(argument for argument in arguments if argument not in paths)] if costs else []
     paths = paths if costs else arguments
     prices = []
     for text in texts:
-        price = _number(text)
+        price = number(text)
         if price is None or not is_price(price):
             raise UsageError(f"--cost {text}: expected a price above 0 of a device and hour, such as 2.50")
         prices.append(price)
@@ -165,19 +169,3 @@ def _match_keys(texts: list[str] | None) -> tuple[MatchKey, ...]:
             raise UsageError(f"--match {text}: expected some of {', '.join(key.value for key in MatchKey)}")
         keys.append(MatchKey(name))
     return tuple(dict.fromkeys(keys))
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _share(text: str) -> float:
-    number = _number(text.strip().removesuffix("%"))
-    if number is not None and text.strip().endswith("%"):
-        number /= 100
-    if number is None or not 0 <= number < 1:
-        raise UsageError(f"--threshold {text}: expected a share such as 2% or 0.02")
-    return number

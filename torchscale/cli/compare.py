@@ -64,6 +64,24 @@ def compare(
         str | None,
         typer.Option("--reference", help="Name of the side to compare with. Default: the first, or the oldest run."),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="WHICH",
+            help="Take the reference from earlier runs: last (the newest before A), main (the newest whose git branch "
+            "is main or master), median-of-N (over the last N).",
+        ),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE|DIR",
+            help="Where --against looks: a file of `torchscale history --db`, or a directory with run folders. "
+            "Default: the directory that holds A.",
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Compare although devices, precisions or versions of torch differ.")
     ] = False,
@@ -107,12 +125,16 @@ def compare(
     [cyan]torchscale compare results/a100 results/h100 --match model,global_batch --cost 3.00 5.50[/cyan]
 
     [cyan]torchscale compare results --reference monday[/cyan]
+
+    [cyan]torchscale compare results/new --against median-of-10 --history torchscale.sqlite[/cyan]
     """
     from torchscale.report.terminal.comparison import print_comparison  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import compare as run  # noqa: PLC0415
 
     if allow_undecided and fail_on is FailOn.UNDECIDED:
         raise UsageError("--allow-undecided contradicts --fail-on undecided", hint="leave one of them out")
+    if history is not None and against is None:
+        raise UsageError(f"--history {history} is for --against", hint="--against last --history torchscale.sqlite")
     paths, prices = _sources_and_prices(sources, cost or [])
     chosen = chosen_formats(members("--format", formats, CompareFormat), CompareFormat.TERMINAL, output)
     comparison = run.compare_sources(
@@ -123,6 +145,8 @@ def compare(
             force,
             _match_keys(match),
             accept_flags,
+            against,
+            history,
         ),
         reference=reference,
         prices=prices,

@@ -77,7 +77,9 @@ def _walk(directory: Path) -> Iterator[Path]:
                 continue
 
 
-def add_folders(history: HistoryFile, folders: Sequence[Path], on_folder: Callable[[int, Path], None]) -> Added:
+def add_folders(
+    history: HistoryFile, folders: Sequence[Path], on_folder: Callable[[int, Path], None] | None = None
+) -> Added:
     """Add run folders to a history; one that was added before and has not changed since is not read again.
 
     Args:
@@ -96,7 +98,8 @@ def add_folders(history: HistoryFile, folders: Sequence[Path], on_folder: Callab
         if history.has_folder(fingerprint):
             known += 1
             continue
-        on_folder(number, folder)
+        if on_folder is not None:
+            on_folder(number, folder)
         try:
             entry = history_entry(load_source(str(folder)))
         except StoreError as error:

@@ -25,6 +25,7 @@ from torchscale.cli import (
     docs,
     export,
     hardware,
+    history,
     init,
     memory,
     predict,
@@ -89,6 +90,7 @@ app.add_typer(report.app, name="report")
 app.command("runs")(runs.runs)
 app.command("export")(export.export)
 app.command("compare")(compare.compare)
+app.command("history")(history.history)
 app.command("predict")(predict.predict)
 app.command("tune", context_settings=CONTEXT_SETTINGS)(tune.tune)
 app.add_typer(baseline.app, name="baseline")

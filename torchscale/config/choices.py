@@ -127,6 +127,8 @@ class ResultSchema(str, Enum):
     """``memory --find-max-batch --json``."""
     PREDICT = "predict"
     """``predict --json``."""
+    HISTORY = "history"
+    """``history --json``."""
     TUNE = "tune"
     """``tune --json``."""
     PROFILE = "profile"

@@ -18,6 +18,7 @@ from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
 from tests.analysis.hang.test_explain import looped, rank, waiting
 from tests.analysis.health.test_node import node
 from tests.factories import cells
+from tests.report.sections.test_history import changed_history
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.terminal.test_tuning import tuning_export
 from tests.report.test_machine import machine_summary, record
@@ -33,6 +34,7 @@ from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.config.choices import ResultSchema
 from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.formats.export import summary_csv
+from torchscale.report.formats.history_export import history_json
 from torchscale.report.formats.machine_export import ceilings_json
 from torchscale.report.formats.prediction_export import prediction_json
 from torchscale.report.formats.report_export import summary_json
@@ -107,6 +109,7 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.MACHINE, "machine", lambda: ceilings_json(measured().machine)),
     (ResultSchema.MAX_BATCH, "max-batch", lambda: search().to_json()),
     (ResultSchema.PREDICT, "predict", lambda: prediction_json(predictions())),
+    (ResultSchema.HISTORY, "history", lambda: history_json(changed_history())),
     (ResultSchema.TUNE, "tune", lambda: tuning_export().model_dump_json()),
     (ResultSchema.PROFILE, "profile", profile_text),
     (ResultSchema.VALIDATE, "validate", lambda: validate_facts(node(), Requirements()).model_dump_json()),

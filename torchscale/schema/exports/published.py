@@ -11,6 +11,7 @@ from torchscale.config.choices import ResultSchema
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION
 from torchscale.schema.exports.comparison import ComparisonExport
+from torchscale.schema.exports.history import HistoryExport
 from torchscale.schema.exports.machine import AnyMachineExport
 from torchscale.schema.exports.prediction import PredictionsExport
 from torchscale.schema.exports.report import ReportExport
@@ -65,6 +66,12 @@ _DOCUMENTS = {
         RESULTS_SCHEMA_VERSION,
         "torchscale predictions",
         "Predicted throughput with 90 % intervals: `torchscale predict --json`.",
+    ),
+    ResultSchema.HISTORY: _Document(
+        TypeAdapter(HistoryExport),
+        RESULTS_SCHEMA_VERSION,
+        "torchscale history",
+        "Results over time with their change points: `torchscale history --json`.",
     ),
     ResultSchema.TUNE: _Document(
         TypeAdapter(TuningExport),

@@ -135,6 +135,8 @@ class ResultSchema(str, Enum):
     """``profile --json`` and ``analysis.json``."""
     VALIDATE = "validate"
     """``validate --json``."""
+    FLEET = "fleet"
+    """``validate --nnodes N --json``."""
     AUTOPSY = "autopsy"
     """``autopsy --json``, and ``autopsy`` in the cells of a report."""
     BASELINE = "baseline"

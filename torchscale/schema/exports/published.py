@@ -19,6 +19,7 @@ from torchscale.schema.exports.search import SearchExport
 from torchscale.schema.exports.tuning import TuningExport
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.node.check import Validation
+from torchscale.schema.node.fleet import FleetValidation
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.result_set import ResultSet
 
@@ -90,6 +91,12 @@ _DOCUMENTS = {
         SCHEMA_VERSION,
         "torchscale validation",
         "The checks of a node: `torchscale validate --json`.",
+    ),
+    ResultSchema.FLEET: _Document(
+        TypeAdapter(FleetValidation),
+        SCHEMA_VERSION,
+        "torchscale validation of several nodes",
+        "The checks of all nodes, and what is slow: `torchscale validate --nnodes N --json`.",
     ),
     ResultSchema.AUTOPSY: _Document(
         TypeAdapter(Autopsy),

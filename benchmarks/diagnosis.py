@@ -118,7 +118,11 @@ class Scenario:
     @property
     def name(self) -> str:
         """Name for output."""
-        size = f" {self.extra * 1e3:g} ms" if self.extra and self.cause not in ("small_buckets", "slow_link") else ""
+        size = (
+            f" {self.extra * 1e3:g} ms"
+            if self.extra and self.cause not in ("small_buckets", "slow_link", "uneven_micro_batches")
+            else ""
+        )
         where = f" on rank {self.rank}" if self.rank != NOBODY else ""
         shape = f", {self.stages} stages x {self.copies} copies" if self.stages > 1 else f", {self.ranks} ranks"
         return f"{self.cause}{size}{where}{shape}"
@@ -192,7 +196,8 @@ def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
 
 
 def _pipelines(clean: int) -> list[Scenario]:
-    """Two stages of two copies, and four stages of one: even, with a slow rank, with a last stage of 60 % more work."""
+    """Two stages of two copies, and four stages of one: even, with a slow rank, with a last stage of 60 % more work,
+    with a quarter of the micro-batches three times as long as the others."""
     found = []
     for stages, copies in ((2, 2), (4, 1)):
         shape = Scenario(
@@ -215,6 +220,24 @@ def _pipelines(clean: int) -> list[Scenario]:
         ]
         last = NOBODY if copies > 1 else 3
         found.append(replace(shape, cause="uneven_stages", expected=FindingKind.UNEVEN_STAGES, rank=last))
+    for stages, copies in ((2, 1), (2, 2), (4, 1)):
+        shape = Scenario(
+            "equal_micro_batches",
+            None,
+            stages * copies,
+            layers=2 * stages,
+            width=64,
+            seconds=PIPELINE_SECONDS / 2,
+            copies=copies,
+            stages=stages,
+            steps=40,
+            recorded=40,
+        )
+        uneven = FindingKind.UNEVEN_MICRO_BATCHES
+        found += [
+            shape,
+            replace(shape, cause="uneven_micro_batches", expected=uneven, extra=2.0, by_signals=False),
+        ]
     return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,23 +21,47 @@ from torchscale.run.export import export_to_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 _LIMIT_SECONDS = 60.0
+_ATTEMPTS = 5
 
 
 def killed_when(directory: Path, target: str, begun: Callable[[], bool], *, env: dict[str, str]) -> None:
-    """Start an export and kill it once it has ``begun`` to write; what it started ends too."""
+    """Start an export and kill it once it has ``begun`` to write; what it started ends too. An export that ended before
+    this process had its turn is begun again."""
+    for _ in range(_ATTEMPTS):
+        if _killed(directory, target, begun, env=env):
+            return
+        shutil.rmtree(directory / "store")
+    raise AssertionError(f"{_ATTEMPTS} exports ended before they were seen to begin")
+
+
+def _killed(directory: Path, target: str, begun: Callable[[], bool], *, env: dict[str, str]) -> bool:
     argv = [sys.executable, "-m", "torchscale", "export", "--to", target, "nightly", "-o", "store"]
     env = {**os.environ, **env}
     env.pop("WANDB_SERVICE", None)  # of wandb in this process, which would keep the killed run
     with subprocess.Popen(argv, cwd=directory, env=env, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + _LIMIT_SECONDS
-        while not begun():
-            assert process.poll() is None, process.stderr and process.stderr.read()
+        while not _seen(begun):
+            if process.poll() is not None:
+                assert process.returncode == 0, process.stderr and process.stderr.read()
+                return False
             assert time.monotonic() < deadline
             time.sleep(0.001)
-        children = psutil.Process(process.pid).children(recursive=True)
+        try:
+            children = psutil.Process(process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            children = []
         process.kill()
+        process.wait(timeout=_LIMIT_SECONDS)
     _, left = psutil.wait_procs(children, timeout=_LIMIT_SECONDS)
     assert left == []
+    return process.returncode == -signal.SIGKILL
+
+
+def _seen(begun: Callable[[], bool]) -> bool:
+    try:
+        return begun()
+    except OSError:  # a directory that was renamed while it was listed
+        return False
 
 
 def test_a_killed_export_to_wandb_leaves_no_half_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,3 +59,16 @@ def test_sums_over_many_ranks_are_exact_in_every_dtype(world_size: int, monkeypa
     monkeypatch.setattr(dist, "all_reduce", add)
     elements, wrong = check_all_reduce(0, world_size, torch.device("cpu"))
     assert (elements, wrong) == (3 * 263_145, 0)
+
+
+@pytest.mark.parametrize("world_size", [2, 256, 257, 1000, 1024, 5000])
+def test_every_rank_brings_something_and_their_sum_stays_exact(world_size: int) -> None:
+    """A rank that brings zeros everywhere could be left out unnoticed."""
+    import torch
+
+    from torchscale.worker.collective_check import _LARGEST_EXACT, _input
+
+    base = torch.arange(1000)
+    brought = torch.stack([_input(base, rank, world_size) for rank in range(world_size)])
+    assert brought.any(dim=1).all()
+    assert int(brought.sum(dim=0).max()) <= _LARGEST_EXACT

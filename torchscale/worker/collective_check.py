@@ -60,19 +60,26 @@ def main() -> None:
 def check_all_reduce(rank: int, world_size: int, device: torch.device) -> tuple[int, int]:
     """Number of elements compared on this rank, and of those that are not the exact sum."""
     elements = wrong = 0
-    modulus = _LARGEST_EXACT // world_size + 1
     for dtype in _DTYPES:
         for size in _SIZES:
             base = torch.arange(size, device=device)
-            values = ((base + rank) % modulus).to(dtype)
+            values = _input(base, rank, world_size).to(dtype)
             dist.all_reduce(values)
             expected = torch.zeros_like(base)
             for other in range(world_size):
-                expected += (base + other) % modulus
+                expected += _input(base, other, world_size)
             expected = expected.to(dtype)
             elements += size
             wrong += int((values != expected).sum())
     return elements, wrong
+
+
+def _input(base: torch.Tensor, rank: int, world_size: int) -> torch.Tensor:
+    """What a rank brings: different elements on different ranks, whose sum over all ranks stays exact. Of more ranks
+    than that sum may reach, each brings ones here and there."""
+    if world_size <= _LARGEST_EXACT:
+        return (base + rank) % (_LARGEST_EXACT // world_size + 1)
+    return ((base + rank) % -(-world_size // _LARGEST_EXACT) == 0).to(base.dtype)
 
 
 def time_all_reduce(device: torch.device) -> float:

@@ -20,7 +20,7 @@ from torchscale.catalog.models import find_model
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.launch.task import GroupItem, rank_process_name
 from torchscale.util.process_exit import exit_at_once
-from torchscale.worker.rank_process import group_launches, name_process, run_rank_process
+from torchscale.worker.rank_process import exit_with_status_of, group_launches, name_process, run_rank_process
 
 _LOOPBACK = "127.0.0.1"
 _POLL_SECONDS = 0.05
@@ -73,7 +73,7 @@ def _run_rank(rank: int, processes: int, port: int, channel: Path, started: floa
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     os.environ.update(_rank_environment(rank, processes, port))
     sys.path.insert(0, str(Path.cwd()))  # a user's models may lie there
-    exit_at_once(run_rank_process(["--group", str(channel)], started))
+    exit_with_status_of(lambda: run_rank_process(["--group", str(channel)], started))
 
 
 def _rank_environment(rank: int, processes: int, port: int) -> Mapping[str, str]:

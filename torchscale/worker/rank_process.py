@@ -9,10 +9,12 @@ import itertools
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
+from typing import NoReturn
 
 from torchscale.schema.launch.task import COPY_NAME, GroupItem, LaunchTask
 from torchscale.util.process_exit import exit_at_once, flush_output
@@ -89,7 +91,7 @@ def run_in_copy(run: Callable[[], int]) -> None:
         _die_with(parent)
         name_process(COPY_NAME)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
-        exit_at_once(run())
+        exit_with_status_of(run)
     _, ending = os.waitpid(copy, 0)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     code = os.waitstatus_to_exitcode(ending)
@@ -101,6 +103,20 @@ def run_in_copy(run: Callable[[], int]) -> None:
         code = 128 - code  # a signal that ends no process
     if code:
         exit_at_once(code)
+
+
+def exit_with_status_of(run: Callable[[], int]) -> NoReturn:
+    """End this process, a fork, with the status that ``run`` returns. What it raises (a failure that could not be
+    written to a full disk) is printed here: further up is the work of the process that was forked, and Python's
+    teardown, which can abort in a fork."""
+    try:
+        status = run()
+    except SystemExit as ending:
+        status = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except BaseException:  # noqa: BLE001 - the process ends here
+        traceback.print_exc()
+        status = 1
+    exit_at_once(status)
 
 
 def name_process(name: str) -> None:

@@ -118,3 +118,32 @@ def test_a_database_without_its_library_says_what_to_install(tmp_path: Path, mon
     with pytest.raises(MachineError, match="--to mlflow needs sqlalchemy, which is not installed"):
         exporter.store(run_to_store(run_folder(tmp_path / "nightly")), f"sqlite:///{tmp_path}/mlflow.db")
     assert not (tmp_path / "mlflow.db").exists()
+
+
+@pytest.mark.parametrize("place", ["files"], indirect=True)
+@pytest.mark.parametrize("tagged", [True, False])
+def test_a_run_whose_writer_was_killed_is_written_anew(tmp_path: Path, place: str, *, tagged: bool) -> None:
+    """MLflow itself cannot list an experiment with such a run in a directory."""
+    path = run_folder(tmp_path / "nightly")
+    exporter.store(run_to_store(path), place)
+    cell = next(run for name, run in stored(place).items() if name != "(sweep)")
+    directory = tmp_path / "store" / cell.info.experiment_id / cell.info.run_id
+    (directory / "meta.yaml").write_text("")
+    if not tagged:
+        for tag in (directory / "tags").iterdir():
+            tag.unlink()
+    assert exporter.store(run_to_store(path), place).written == ("1 runs", "1 were there already")
+    assert {run.info.status for run in stored(place).values()} == {"FINISHED"}
+
+
+@pytest.mark.parametrize("place", ["files"], indirect=True)
+def test_a_damaged_run_of_something_else_is_named_and_kept(tmp_path: Path, place: str) -> None:
+    path = run_folder(tmp_path / "nightly")
+    client = mlflow.MlflowClient(tracking_uri=place)
+    experiment = client.create_experiment(run_to_store(path).summary.experiment.config.experiment_name)
+    other = client.create_run(experiment, tags={"of": "somebody"})
+    meta = tmp_path / "store" / experiment / other.info.run_id / "meta.yaml"
+    meta.write_text("")
+    with pytest.raises(OutputError, match=f"{meta} is empty, because what wrote it was killed"):
+        exporter.store(run_to_store(path), place)
+    assert (meta.parent / "tags" / "of").read_text() == "somebody"

@@ -1,11 +1,14 @@
 """MLflow: a run per cell under one of the sweep, in any store that MLflow knows (a database, a directory, a server).
 
 A run is complete once it has the tag ``torchscale.digest``, which is set last: what was cut short is written anew by
-the next export, and what is there already in the same form is left alone.
+the next export, and what is there already in the same form is left alone. In a directory, MLflow empties the file
+``meta.yaml`` of a run before it writes it: a process that is killed in between leaves a run with which MLflow can no
+longer list the experiment. The next export removes such a run if it is of the same sweep or holds nothing.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from collections import defaultdict
@@ -46,6 +49,8 @@ _LONGEST_VALUE = 500
 """Characters of a parameter: servers before 2.10 refuse longer ones."""
 _LONGEST_TAG = 5000
 _PAGE = 1000
+_WRITTEN_WITHIN_SECONDS = 2.0
+"""MLflow writes the 400 bytes of a run's ``meta.yaml`` in about a millisecond: one that stays empty is nobody's."""
 _DATABASES = ("sqlite:", "postgresql", "mysql", "mssql")
 """What addresses of databases begin with, a driver after ``+`` aside."""
 
@@ -62,13 +67,19 @@ def store(run: RunToStore, place: str | None) -> Stored:
     except ImportError as error:
         raise missing_library("mlflow", "mlflow") from error
     from mlflow.exceptions import MlflowException  # noqa: PLC0415
+    from mlflow.utils.file_utils import local_file_uri_to_path  # noqa: PLC0415
+    from mlflow.utils.uri import is_local_uri  # noqa: PLC0415
 
     address = place if place is not None else mlflow.get_tracking_uri()
     if address.startswith(_DATABASES) and find_spec("sqlalchemy") is None:
         raise missing_library("mlflow", "sqlalchemy")  # which mlflow-skinny does not bring; its own error hides that
     shown = redact_text(address)
     try:
-        sweep = _Sweep(mlflow.MlflowClient(tracking_uri=address), run)
+        client = mlflow.MlflowClient(tracking_uri=address)
+        experiment = _experiment_id(client, run.summary.experiment.config.experiment_name)
+        if is_local_uri(address):
+            _remove_cut_short(Path(local_file_uri_to_path(address)) / experiment, run.exported.id)
+        sweep = _Sweep(client, experiment, run)
         changed, unchanged = sweep.write()
     except (MlflowException, OSError) as error:
         raise OutputError(f"cannot write to the MLflow store {shown}: {one_line(error)}") from error
@@ -78,9 +89,8 @@ def store(run: RunToStore, place: str | None) -> Stored:
 class _Sweep:
     """The runs of one sweep in a store."""
 
-    def __init__(self, client: MlflowClient, run: RunToStore) -> None:
-        self._client, self._run = client, run
-        self._experiment = self._experiment_id(run.summary.experiment.config.experiment_name)
+    def __init__(self, client: MlflowClient, experiment: str, run: RunToStore) -> None:
+        self._client, self._experiment, self._run = client, experiment, run
         self._there = self._stored_runs()
 
     def write(self) -> tuple[int, int]:
@@ -91,10 +101,6 @@ class _Sweep:
         if self._run.report is not None:
             self._add_report(parent, self._run.report())
         return changed, len(cells) - changed
-
-    def _experiment_id(self, name: str) -> str:
-        known = self._client.get_experiment_by_name(name)
-        return str(self._client.create_experiment(name) if known is None else known.experiment_id)
 
     def _stored_runs(self) -> Mapping[str, Sequence[Run]]:
         """Cell id → its runs, of an earlier export."""
@@ -161,6 +167,37 @@ class _Sweep:
 
     def _begin(self, name: str, tags: Mapping[str, str]) -> str:
         return str(self._client.create_run(self._experiment, tags=dict(tags), run_name=name).info.run_id)
+
+
+def _experiment_id(client: MlflowClient, name: str) -> str:
+    known = client.get_experiment_by_name(name)
+    return str(client.create_experiment(name) if known is None else known.experiment_id)
+
+
+def _remove_cut_short(experiment: Path, run: str) -> None:
+    """Runs whose writer was killed between emptying and writing their ``meta.yaml``: those of ``run``, and those that
+    hold nothing.
+
+    Raises:
+        OutputError: such a run holds what something else has written.
+    """
+    for meta in experiment.glob("*/meta.yaml"):
+        deadline = time.monotonic() + _WRITTEN_WITHIN_SECONDS
+        while _is_empty(meta) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if not _is_empty(meta):
+            continue
+        tags = list((meta.parent / "tags").glob("*"))
+        if tags and not any(tag.name == _RUN and tag.read_text(encoding="utf-8") == run for tag in tags):
+            raise OutputError(
+                f"MLflow cannot list the runs of the experiment in {experiment}: {meta} is empty, because what wrote it was "
+                f"killed; remove the directory {meta.parent}, or restore the file"
+            )
+        shutil.rmtree(meta.parent)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size == 0
 
 
 def _portions(items: Sequence[Param]) -> Iterator[Sequence[Param]]:

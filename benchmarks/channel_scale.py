@@ -31,7 +31,7 @@ from torchscale.launch.nodes.leader import Leader
 from torchscale.launch.nodes.members import RemoteLaunch
 from torchscale.launch.nodes.network import listen
 from torchscale.launch.process import wait_until
-from torchscale.schema.launch.nodes import Ended, Finish, LaunchNode, NodeDescription
+from torchscale.schema.launch.nodes import Ended, Finish, LaunchNode, NodeDescription, Start
 from torchscale.schema.node.environment import Versions
 
 HERE = "127.0.0.1"
@@ -150,6 +150,8 @@ def _be_a_node(cluster: Cluster, ranks: int, directory: Path) -> int:
         order = follower.orders.get(timeout=JOIN_SECONDS)
         if isinstance(order, Finish):
             return order.exit_code
+        if not isinstance(order, Start):
+            raise TypeError(f"expected a launch: {order}")
         files = []
         if order.cell_id == HANGS:
             wait_until(partial(follower.should_end, order.order), timeout_seconds=CELL_SECONDS)

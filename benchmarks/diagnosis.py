@@ -6,6 +6,7 @@
     python benchmarks/diagnosis.py --only none slow_rank --ranks 2
     python benchmarks/diagnosis.py --short              # each cause once, in one torchrun, two minutes
     python benchmarks/diagnosis.py --only pipeline      # pipelines of 2 x 2 and of 4 stages
+    python benchmarks/diagnosis.py --keep wrong         # keeps the recordings that are judged wrong
     python benchmarks/diagnosis.py --markdown table.md  # the confusion matrices
 
 Every run is measured (always-on signals), then recorded with torch.profiler (recording). The compute of the model is a
@@ -117,7 +118,11 @@ class Scenario:
     @property
     def name(self) -> str:
         """Name for output."""
-        size = f" {self.extra * 1e3:g} ms" if self.extra and self.cause not in ("small_buckets", "slow_link") else ""
+        size = (
+            f" {self.extra * 1e3:g} ms"
+            if self.extra and self.cause not in ("small_buckets", "slow_link", "uneven_micro_batches")
+            else ""
+        )
         where = f" on rank {self.rank}" if self.rank != NOBODY else ""
         shape = f", {self.stages} stages x {self.copies} copies" if self.stages > 1 else f", {self.ranks} ranks"
         return f"{self.cause}{size}{where}{shape}"
@@ -125,7 +130,8 @@ class Scenario:
 
 @dataclass
 class Outcome:
-    """The findings of one run, from one source."""
+    """The findings of one run, from one source; for a wrong answer also why the rule of the expected cause did not
+    judge, if it says so."""
 
     scenario: Scenario
     source: str
@@ -134,6 +140,7 @@ class Outcome:
     wrong_rank: bool = False
     ratio: float | None = None
     problem: str = ""
+    unjudged: str = ""
 
 
 def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
@@ -189,7 +196,8 @@ def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
 
 
 def _pipelines(clean: int) -> list[Scenario]:
-    """Two stages of two copies, and four stages of one: even, with a slow rank, with a last stage of 60 % more work."""
+    """Two stages of two copies, and four stages of one: even, with a slow rank, with a last stage of 60 % more work,
+    with a quarter of the micro-batches three times as long as the others."""
     found = []
     for stages, copies in ((2, 2), (4, 1)):
         shape = Scenario(
@@ -212,6 +220,24 @@ def _pipelines(clean: int) -> list[Scenario]:
         ]
         last = NOBODY if copies > 1 else 3
         found.append(replace(shape, cause="uneven_stages", expected=FindingKind.UNEVEN_STAGES, rank=last))
+    for stages, copies in ((2, 1), (2, 2), (4, 1)):
+        shape = Scenario(
+            "equal_micro_batches",
+            None,
+            stages * copies,
+            layers=2 * stages,
+            width=64,
+            seconds=PIPELINE_SECONDS / 2,
+            copies=copies,
+            stages=stages,
+            steps=40,
+            recorded=40,
+        )
+        uneven = FindingKind.UNEVEN_MICRO_BATCHES
+        found += [
+            shape,
+            replace(shape, cause="uneven_micro_batches", expected=uneven, extra=2.0, by_signals=False),
+        ]
     return found
 
 
@@ -225,6 +251,7 @@ def main() -> None:
     parser.add_argument("--no-recording", action="store_true", help="signals only, no recording")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--json", type=Path, help="write every outcome here")
+    parser.add_argument("--keep", type=Path, help="copy the recordings that are judged wrong into this directory")
     arguments = parser.parse_args()
     adopt_orphans()
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
@@ -249,7 +276,9 @@ def main() -> None:
     judged = (
         run_together(chosen, SHORT_RECORDED if recording else ())
         if together
-        else itertools.chain.from_iterable(run(scenario, recording=recording) for scenario in chosen)
+        else itertools.chain.from_iterable(
+            run(scenario, recording=recording, keep=arguments.keep) for scenario in chosen
+        )
     )
     outcomes: list[Outcome] = []
     for outcome in judged:
@@ -263,13 +292,16 @@ def main() -> None:
         arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], default=str, indent=1))
 
 
-def run(scenario: Scenario, *, recording: bool) -> Iterator[Outcome]:
-    """Measure the scenario, then record it."""
+def run(scenario: Scenario, *, recording: bool, keep: Path | None = None) -> Iterator[Outcome]:
+    """Measure the scenario, then record it; a recording that is judged wrong is copied into ``keep``."""
     cell = scenario_cell(scenario)
     with tempfile.TemporaryDirectory() as scratch:
         yield judge(scenario, "signals", *_measured(scenario, cell, Path(scratch)))
         if recording and scenario.cause != "slow_link":
-            yield judge(scenario, "recording", *_recorded(scenario, cell, Path(scratch)))
+            outcome = judge(scenario, "recording", *_recorded(scenario, cell, Path(scratch)))
+            if keep is not None and not outcome.right:
+                shutil.copytree(Path(scratch) / "recording", keep / f"{scenario.name} {time.time_ns()}")
+            yield outcome
 
 
 def run_together(chosen: Sequence[Scenario], recorded: Sequence[str]) -> Iterator[Outcome]:
@@ -422,7 +454,7 @@ def _analyzed(directory: Path) -> tuple[Diagnosis | None, float, str]:
         analysis = analyze_files([directory])
     except TorchscaleError as error:
         return None, 0.0, error.message
-    return Diagnosis(findings=analysis.findings), analysis.step_seconds or 0.0, ""
+    return Diagnosis(findings=analysis.findings, abstentions=analysis.abstentions), analysis.step_seconds or 0.0, ""
 
 
 def judge(scenario: Scenario, source: str, diagnosis: Diagnosis | None, step_seconds: float, problem: str) -> Outcome:
@@ -445,6 +477,8 @@ def judge(scenario: Scenario, source: str, diagnosis: Diagnosis | None, step_sec
     outcome.right = hit is not None and not outcome.wrong_rank
     if hit is not None and scenario.cost:
         outcome.ratio = hit.cost_seconds / scenario.cost
+    if not outcome.right:
+        outcome.unjudged = "; ".join(item.reason for item in diagnosis.abstentions if item.kind is scenario.expected)
     return outcome
 
 
@@ -456,7 +490,8 @@ def line(outcome: Outcome) -> str:
     )
     size = "" if outcome.ratio is None else f"; found ÷ injected {outcome.ratio:.2f}"
     verdict = "correct" if outcome.right else "WRONG"
-    return f"{outcome.scenario.name} [{outcome.source}]: {verdict}: {outcome.problem or found or 'nothing'}{size}"
+    why = f" ({outcome.unjudged})" if outcome.unjudged else ""
+    return f"{outcome.scenario.name} [{outcome.source}]: {verdict}: {outcome.problem or found or 'nothing'}{why}{size}"
 
 
 def summary(outcomes: list[Outcome]) -> str:

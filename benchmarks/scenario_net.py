@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,10 @@ from torchscale.worker.models.interface import PipelineSplit
 PAUSE_EVERY = 15
 SPELL_SECONDS = 1.2
 """A rank that is slow at times is slow for so long, and fast for as long."""
+LONG_SHARE = 0.25
+"""Of the samples. A micro-batch is as long as its first."""
+MAX_LENGTH = 10.0
+"""Of a sequence, over that of the others."""
 _injected = ExitStack()
 """Undoes what the model built before changed in this process."""
 
@@ -39,6 +44,39 @@ def _(x: Tensor, seconds: float) -> Tensor:
 
 
 compute.register_autograd(lambda _, grad: (grad, None))
+
+
+def _length(x: Tensor) -> float:
+    """Of the sequence; 1 in the pass in which a pipeline learns the shapes, on memory that nobody has written."""
+    length = float(x[0, 0])
+    return length if 1.0 <= length <= MAX_LENGTH else 1.0
+
+
+@torch.library.custom_op("scenario::compute_sequence", mutates_args=())
+def compute_sequence(x: Tensor, seconds: float) -> Tensor:
+    """Take ``seconds`` times the sequence length, which is the first value of ``x``; as long in the backward pass."""
+    time.sleep(seconds * _length(x))
+    return x.clone()
+
+
+@compute_sequence.register_fake
+def _(x: Tensor, seconds: float) -> Tensor:
+    del seconds
+    return torch.empty_like(x)
+
+
+def _keep_length(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:  # noqa: ANN401 - torch's own
+    del output
+    ctx.save_for_backward(inputs[0])
+    ctx.seconds = inputs[1]
+
+
+def _compute_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 - torch's own
+    (x,) = ctx.saved_tensors
+    return compute(grad, ctx.seconds * _length(x)), None
+
+
+compute_sequence.register_autograd(_compute_backward, setup_context=_keep_length)
 
 
 @torch.library.custom_op("scenario::fault", mutates_args=())
@@ -151,16 +189,29 @@ class TimedLayer(nn.Module):
         return torch.relu(self.linear(x))
 
 
+class SequenceLayer(TimedLayer):
+    """A timed layer that takes ``seconds`` times the length of the sequence, in each pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's output; the length stays its first value."""
+        mine = dist.get_rank() if dist.is_initialized() else -1
+        x = compute_sequence(x, self.seconds + (self.extra if mine == self.rank else 0.0))
+        return torch.cat([x[:, :1], torch.relu(self.linear(x))[:, 1:]], dim=1)
+
+
 class PipelineNet(nn.Module):
     """``layers`` timed layers, to be cut into stages. With the cause ``uneven_stages`` those of the last stage take
-    60 % longer."""
+    60 % longer; with ``uneven_micro_batches`` a quarter of the rows are ``1 + extra`` times as long as the others, with
+    ``equal_micro_batches`` none is."""
 
     def __init__(self, cause: str, rank: int, extra: float, seconds: float, layers: int, width: int) -> None:
         super().__init__()
         self.width, self.cause, self.seconds = width, cause, seconds
         slow = rank if cause == "slow_rank" else -1
+        kind = SequenceLayer if cause in ("uneven_micro_batches", "equal_micro_batches") else TimedLayer
+        self.longest = 1.0 + (extra if cause == "uneven_micro_batches" else 0.0)
         # By number, so that a stage's parameters keep their names.
-        self.layers = nn.ModuleDict({str(number): TimedLayer(width, seconds, slow, extra) for number in range(layers)})
+        self.layers = nn.ModuleDict({str(number): kind(width, seconds, slow, extra) for number in range(layers)})
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last layer."""
@@ -175,6 +226,8 @@ class PipelineNet(nn.Module):
     def make_batch(self, batch_size: int, generator: torch.Generator) -> dict[str, Tensor]:
         """Random rows as a batch."""
         x = torch.randn(batch_size, self.width, generator=generator)
+        x[:, 0] = 1.0
+        x[torch.rand(batch_size, generator=generator) < LONG_SHARE, 0] = self.longest
         return {"x": x, "target": x.clone()}
 
     def pipeline_split(self) -> PipelineSplit:

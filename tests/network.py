@@ -45,6 +45,17 @@ class Cluster:
         for enter, link in ((self.hub, f"v{node.number}"), (node.enter, "eth0")):
             run([*enter, tool("tc"), "qdisc", "replace", "dev", link, "root", *_bucket(rate)])
 
+    def shape_link(self, first: Node, second: Node, rate: str, *, others: str) -> None:
+        """Limit what these two nodes send to each other to ``rate``, and what they send to ``others`` to that: a token
+        bucket has no classes, so the queue of each is a tree with a filter on the address of the other."""
+        for node, other in ((first, second), (second, first)):
+            tc = [*node.enter, tool("tc")]
+            run([*tc, "qdisc", "replace", "dev", "eth0", "root", "handle", "1:", "htb", "default", "10"])
+            for name, limit in (("1:10", others), ("1:20", rate)):
+                run([*tc, "class", "replace", "dev", "eth0", "parent", "1:", "classid", name, "htb", "rate", limit])
+            match = ["u32", "match", "ip", "dst", f"{other.address}/32", "flowid", "1:20"]
+            run([*tc, "filter", "replace", "dev", "eth0", "parent", "1:", "protocol", "ip", "prio", "1", *match])
+
     def cut(self, node: Node) -> None:
         """Take a node's link down: what is sent is lost, and nobody is told."""
         run([*self.hub, tool("ip"), "link", "set", f"v{node.number}", "down"])

@@ -156,6 +156,8 @@ def test_nothing_that_can_run_is_the_machines_fault(tmp_path: Path) -> None:
         (("init", "none/config.yaml"), "none is not a directory"),
         (("validate", "--timeout", "soon"), "'soon' is not a duration"),
         (("validate", "--require", "cuda,tpu"), "--require tpu: expected one of cuda, nccl, nsys"),
+        (("validate", "--pairwise"), "--pairwise measures pairs of nodes"),
+        (("validate", "--node-rank", "1"), "--node-rank 1 is for several nodes"),
         (("report", "--format", "html,doc"), "--format doc: expected one of html, pdf, md"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.program import torchscale
 from tests.factories import launch_record, rank_record, run
+from tests.histories import write_night
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.store.run_folder import RunFolder
@@ -252,3 +253,37 @@ def test_a_newer_baseline_is_refused_by_its_version(tmp_path: Path) -> None:
     done = torchscale(tmp_path, "compare", "main", "a")
     assert done.returncode == 2
     assert "schema version 9; this torchscale reads up to 2" in done.stderr
+
+
+def test_the_reference_can_be_an_earlier_run(tmp_path: Path) -> None:
+    for number in range(6):
+        write_night(tmp_path / "results", number, git_branch="main" if number < 5 else "topic")
+    write_night(tmp_path / "results", 6, 1.2, git_branch="topic")
+    for text, name in (("last", "night-5"), ("main", "night-4"), ("median-of-5", "median of 5 runs")):
+        done = torchscale(tmp_path, "compare", "results/night-6", "--against", text)
+        assert done.returncode == 1, done.stderr
+        assert name in done.stdout
+        assert f"Failed: night-6 against {name}: 1 cell worse or lost" in done.stderr
+    assert torchscale(tmp_path, "compare", "results/night-5", "--against", "median-of-5").returncode == 0
+    kept = torchscale(tmp_path, "history", "results", "--db", "kept.sqlite")
+    assert kept.returncode == 0, kept.stderr
+    of_file = torchscale(tmp_path, "compare", "results/night-6", "--against", "main", "--history", "kept.sqlite")
+    assert "night-4" in of_file.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("results/night-0", "--against", "last"), "was measured before night-0"),
+        (("results/night-0", "--against", "newest"), "--against newest: expected last, main or median-of-N"),
+        (("results/night-0", "results/night-0", "--against", "last"), "takes one run, not 2"),
+        (("results/night-0", "--against", "last", "--history", "none.sqlite"), "no history none.sqlite"),
+        (("results/night-0", "results/night-0", "--history", "results"), "--history results is for --against"),
+    ],
+)
+def test_a_reference_that_is_not_there(arguments: Sequence[str], expected: str, tmp_path: Path) -> None:
+    write_night(tmp_path / "results", 0)
+    done = torchscale(tmp_path, "compare", *arguments)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr

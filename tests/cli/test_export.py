@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from xml.etree.ElementTree import fromstring
 
@@ -29,7 +30,7 @@ def run_folder(tmp_path: Path) -> Path:
     return folder.path
 
 
-@pytest.mark.parametrize("target", [target.value for target in ExportTarget])
+@pytest.mark.parametrize("target", [target.value for target in ExportTarget if not target.is_store])
 def test_every_format_is_written_whole(tmp_path: Path, run_folder: Path, target: str) -> None:
     done = torchscale(tmp_path, "export", "--to", target, str(run_folder))
     assert done.returncode == 0, done.stderr
@@ -46,6 +47,35 @@ def test_the_newest_run_is_the_default(tmp_path: Path, run_folder: Path) -> None
     assert {sample.labels["run"] for sample in parse(done.stdout)} == {"run"}
     entries = json.loads(torchscale(tmp_path, "export", "--to", "github-benchmark").stdout)
     assert {entry["unit"] for entry in entries} >= {"samples/s"}
+
+
+def test_a_dashboard_needs_no_run(tmp_path: Path) -> None:
+    done = torchscale(tmp_path, "export", "--to", "grafana-dashboard")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["title"] == "torchscale"
+
+
+@pytest.mark.parametrize("target", [target for target in ExportTarget if target.is_store])
+def test_a_missing_library_is_one_line_with_what_to_install(
+    tmp_path: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch, target: ExportTarget
+) -> None:
+    library = "pyarrow" if target is ExportTarget.PARQUET else target.value
+    monkeypatch.setitem(sys.modules, library, None)
+    done = torchscale(tmp_path, "export", "--to", target.value, str(run_folder), "-o", "place")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"error: --to {target.value} needs {library}, which is not installed" in done.stderr
+    assert f"hint: pip install 'torchscale[{target.value}]'" in done.stderr
+    assert not (tmp_path / "place").exists()
+
+
+def test_parquet_is_written_to_a_directory(tmp_path: Path, run_folder: Path) -> None:
+    done = torchscale(tmp_path, "export", "--to", "parquet", str(run_folder), "-o", "tables")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "Wrote tables: cells.parquet: 2 rows, launches.parquet: 2 rows, steps.parquet: 0 rows" in done.stderr
+    assert "no launch kept its steps (benchmark.log_step_times)" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == [
+        *("cells.parquet", "launches.parquet", "steps.parquet"),
+    ]
 
 
 def test_the_checks_of_a_node_are_exported_from_its_json(tmp_path: Path) -> None:
@@ -65,6 +95,14 @@ def test_the_checks_of_a_node_are_exported_from_its_json(tmp_path: Path) -> None
         (["--to", "junit", "other.json"], 2, "other.json: neither a run folder nor the JSON of"),
         (["--to", "junit", "a", "--source", "b"], 2, "one run at a time, not a and b"),
         (["--to", "junit", "results/run", "-o", "no/where.xml"], 3, "no is not a directory"),
+        (["--to", "parquet", "results/run"], 2, "--to parquet writes three files: which directory?"),
+        (["--to", "parquet", "results/run", "-o", "-"], 2, "--to parquet does not go to standard output"),
+        (["--to", "parquet", "results/run", "-o", "other.json"], 3, "cannot create other.json: File exists"),
+        (
+            ["--to", "parquet", "other.json", "-o", "tables"],
+            2,
+            "--to parquet takes a run folder, not the file other.json",
+        ),
     ],
 )
 def test_wrong_input_is_one_line(

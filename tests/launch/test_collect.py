@@ -12,6 +12,7 @@ from tests.factories import cells, rank_record, training_result
 from torchscale.launch.collect import Ending, EndingKind, Evidence, classify, collect_launch
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import HangCause
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.launch.task import LaunchTask
@@ -164,7 +165,9 @@ def left_behind(directory: Path, *, seconds: dict[int, list[float]], failures: t
         (directory / f"error-rank-{item.rank}.json").write_text(item.model_dump_json())
 
 
-def collect(directory: Path, ending: Ending = ENDED, *, log_step_times: bool = True) -> LaunchRecord:
+def collect(
+    directory: Path, ending: Ending = ENDED, *, log_step_times: bool = True, nodes: tuple[LaunchNode, ...] = ()
+) -> LaunchRecord:
     task = LaunchTask(
         cell=TWO,
         launch=0,
@@ -174,7 +177,9 @@ def collect(directory: Path, ending: Ending = ENDED, *, log_step_times: bool = T
         collective_timeout_seconds=60,
         log_step_times=log_step_times,
     )
-    return collect_launch(task, directory, ending, command=("torchrun",), started_at="", seconds=9.0, oom_kills=0)
+    return collect_launch(
+        task, directory, ending, command=("torchrun",), started_at="", seconds=9.0, oom_kills=0, nodes=nodes
+    )
 
 
 def torchrun_told(directory: Path, rank: int, exit_code: int) -> None:
@@ -299,6 +304,28 @@ def test_a_launch_that_did_not_hang_has_no_autopsy(tmp_path: Path) -> None:
     left_behind(tmp_path, seconds={}, failures=(LOST,))
     (tmp_path / "rank-1.stderr.log").write_text(STACKS)
     assert collect(tmp_path).autopsy is None
+
+
+def test_each_node_is_read_over_the_same_time_by_its_own_clock(tmp_path: Path) -> None:
+    """The second node's clock is 100 s ahead; both ranks measured from 10 to 20 s on the first node's."""
+    left_behind(tmp_path, seconds={0: [1.0], 1: [1.0]})
+    for rank, ahead in ((0, 0.0), (1, 100.0)):
+        measured = rank_record(TWO, rank, measured_from=10.0 + ahead, measured_until=20.0 + ahead)
+        (tmp_path / f"rank-{rank}.json").write_text(measured.model_dump_json())
+    for name, ahead, busy in (("telemetry.jsonl", 0, 0.25), ("node-1.telemetry.jsonl", 100, 0.75)):
+        lines = [
+            f'{{"time": {time + ahead}, "cpu_busy": {busy if 10 <= time <= 20 else 0}, "memory_used_bytes": 1}}\n'
+            for time in range(5, 26)
+        ]
+        (tmp_path / name).write_text("".join(lines))
+    here = LaunchNode(node_rank=0, hostname="h0", address="10.0.0.1", first_rank=0, ranks=1)
+    ahead_of_it = {"node_rank": 1, "hostname": "h1", "first_rank": 1, "clock_offset_seconds": 100.0}
+    nodes = (here, here.model_copy(update=ahead_of_it))
+    record = collect(tmp_path, nodes=nodes)
+    assert [(use and use.readings, use and use.cpu_busy) for use in record.node_telemetry] == [(11, 0.25), (11, 0.75)]
+    assert record.telemetry == record.node_telemetry[0]
+    (tmp_path / "node-1.telemetry.jsonl").unlink()
+    assert collect(tmp_path, nodes=nodes).machine_telemetry[1] is None
 
 
 def test_a_record_reads_back_from_its_file(tmp_path: Path) -> None:

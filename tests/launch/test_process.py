@@ -94,6 +94,18 @@ def test_orphans_are_found_by_their_token_after_the_root_has_gone(tmp_path: Path
     assert find_token_processes(process.token) == []
 
 
+def test_a_run_that_is_cancelled_ends_at_once_and_is_no_timeout() -> None:
+    asked: list[None] = []
+
+    def cancelled() -> bool:
+        asked.append(None)
+        return len(asked) > 1
+
+    done = run_bounded(python("import time; time.sleep(60)"), timeout_seconds=50, cancelled=cancelled)
+    assert (done.returncode, done.timed_out) == (-signal.SIGTERM, False)
+    assert done.seconds < 40
+
+
 def test_a_timeout_ends_it_and_says_so() -> None:
     started = time.monotonic()
     done = run_bounded(python("import time; print('begun', flush=True); time.sleep(60)"), timeout_seconds=1.0)

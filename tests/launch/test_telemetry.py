@@ -113,11 +113,11 @@ def test_what_the_driver_does_not_answer_is_absent_and_unknown_gpus_are_left_out
 def test_the_sampler_reads_while_it_lasts_and_leaves_no_process(tmp_path: Path) -> None:
     began = time.time()
     with sampling(tmp_path, 0.1, ()):
-        assert wait_until(lambda: len(read_readings(tmp_path)[0]) >= 3, timeout_seconds=30)
+        assert wait_until(lambda: len(read_readings(tmp_path / READINGS)[0]) >= 3, timeout_seconds=30)
         mine = [child for child in psutil.Process().children() if "torchscale.launch.sampler" in child.cmdline()]
         assert len(mine) == 1
     assert not mine[0].is_running()
-    readings, used = read_readings(tmp_path)
+    readings, used = read_readings(tmp_path / READINGS)
     assert all(began <= reading.time <= time.time() for reading in readings)
     assert [reading.time for reading in readings] == sorted(reading.time for reading in readings)
     assert all(reading.memory_used_bytes > 0 for reading in readings)
@@ -130,14 +130,14 @@ def test_none_is_started_where_none_is_wanted(tmp_path: Path) -> None:
     with sampling(tmp_path, None, ()):
         pass
     assert list(tmp_path.iterdir()) == []
-    assert read_readings(tmp_path) == ([], None)
+    assert read_readings(tmp_path / READINGS) == ([], None)
 
 
 @pytest.mark.parametrize("damage", ["{", '{"time": 1}', "\x00"])
 def test_damaged_lines_are_left_out(tmp_path: Path, damage: str) -> None:
     good = '{"time": 1.0, "memory_used_bytes": 5, "gpus": []}'
     (tmp_path / READINGS).write_text(f"{good}\n{damage}\n{good}\n")
-    assert len(read_readings(tmp_path)[0]) == 2
+    assert len(read_readings(tmp_path / READINGS)[0]) == 2
 
 
 def test_launches_that_share_a_sampler_get_the_readings_of_their_own_time(tmp_path: Path) -> None:
@@ -152,8 +152,10 @@ def test_launches_that_share_a_sampler_get_the_readings_of_their_own_time(tmp_pa
     sampler.copy_new(4.0, second)
     sampler.copy_new(0.0, tmp_path / "absent")
     sampler.close()
-    assert [reading.time for reading in read_readings(first)[0]] == [1.0, 2.0]
-    assert [reading.time for reading in read_readings(second)[0]] == [4.0], "the launch began after the fourth"
+    assert [reading.time for reading in read_readings(first / READINGS)[0]] == [1.0, 2.0]
+    assert [reading.time for reading in read_readings(second / READINGS)[0]] == [4.0], (
+        "the launch began after the fourth"
+    )
 
 
 def test_without_a_place_to_write_there_is_no_telemetry_and_no_error(tmp_path: Path) -> None:

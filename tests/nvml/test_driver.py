@@ -15,7 +15,7 @@ import pytest
 from tests.nvml.driver import PCI, THERMAL, h100, mig_slice, scene, uuid
 from torchscale.analysis.health.gpu import gpu_visibility
 from torchscale.launch.process import wait_until
-from torchscale.launch.telemetry import read_readings, sampling
+from torchscale.launch.telemetry import READINGS, read_readings, sampling
 from torchscale.schema.node.probe import DriverFacts, NodeFacts
 
 pytestmark = pytest.mark.slow
@@ -136,8 +136,8 @@ def sampled(variables: Mapping[str, str], uuids: list[str], tmp_path: Path, patc
     for name, value in variables.items():
         patch.setenv(name, value)
     with sampling(tmp_path, 0.1, uuids):
-        assert wait_until(lambda: len(read_readings(tmp_path)[0]) >= 2, timeout_seconds=SECONDS)
-    return list(read_readings(tmp_path)[0][1].gpus)
+        assert wait_until(lambda: len(read_readings(tmp_path / READINGS)[0]) >= 2, timeout_seconds=SECONDS)
+    return list(read_readings(tmp_path / READINGS)[0][1].gpus)
 
 
 def test_telemetry_finds_gpus_by_uuid_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,12 +159,13 @@ def test_a_gpu_that_is_lost_while_it_is_read(tmp_path: Path, monkeypatch: pytest
     for name, value in scene(path, [h100(0), h100(1)]).items():
         monkeypatch.setenv(name, value)
     with sampling(tmp_path, 0.1, [uuid(0), uuid(1)]):
-        assert wait_until(lambda: bool(read_readings(tmp_path)[0]), timeout_seconds=SECONDS)
+        assert wait_until(lambda: bool(read_readings(tmp_path / READINGS)[0]), timeout_seconds=SECONDS)
         scene(path, [h100(0), h100(1, lost="query")])
         assert wait_until(
-            lambda: read_readings(tmp_path)[0][-1].gpus[1].temperature_celsius is None, timeout_seconds=SECONDS
+            lambda: read_readings(tmp_path / READINGS)[0][-1].gpus[1].temperature_celsius is None,
+            timeout_seconds=SECONDS,
         )
-    last = read_readings(tmp_path)[0][-1]
+    last = read_readings(tmp_path / READINGS)[0][-1]
     assert (last.gpus[0].temperature_celsius, last.gpus[1].power_watts) == (31, None)
 
 

@@ -48,6 +48,7 @@ from torchscale.report.sections.selection import (
     spread_out,
 )
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.signals import SignalDigest
 from torchscale.schema.launch.telemetry import GpuReading, GpuUse, Reading, Telemetry
@@ -143,6 +144,27 @@ def test_energy_is_there_without_a_price() -> None:
     telemetry = Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,))
     summary = summarize(make_run({cell.id: [launch_record(cell, telemetry=telemetry)]}, gpu_counts=[1]))
     assert rows(cost_section(summary, None)) == [["tiny ResNet, fp32, batch 8, 1 device", "0.0800", "3.47"]]
+
+
+def test_nodes_are_side_by_side_and_the_one_that_differs_first() -> None:
+    (cell,) = cells(gpu_counts=[4])
+
+    def node(clock: float, joules: float) -> Telemetry:
+        use = GpuUse(uuid="GPU-0", sm_clock_hertz=clock, energy_joules=joules, throttle_reasons=())
+        return Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,))
+
+    machines = (node(1.98e9, 900.0), node(1.97e9, 900.0), node(1.2e9, 700.0), None)
+    hosts = [
+        LaunchNode(node_rank=rank, hostname=f"gpu-{rank}", address="10.0.0.1", first_rank=rank, ranks=1)
+        for rank in range(4)
+    ]
+    record = launch_record(cell, telemetry=machines[0], node_telemetry=machines, nodes=tuple(hosts))
+    section = telemetry_section(summarize(make_run({cell.id: [record]}, gpu_counts=[4])))
+    (table,) = (block for block in section.blocks if isinstance(block, Table))
+    names = [column.title for column in table.columns]
+    shown = [(row[names.index("host")], row[names.index("SM clock")]) for row in rows(section)]
+    assert shown == [("gpu-2", "1200 MHz"), ("gpu-0", "1980 MHz"), ("gpu-1", "1970 MHz")]
+    assert {row[names.index("joules/step")] for row in rows(section)} == {"–"}, "one node was not read"
 
 
 def test_what_the_sampler_says_of_gpus_is_cut_and_controls_nothing() -> None:

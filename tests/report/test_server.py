@@ -16,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.factories import launch_record, run, trained
+from tests.report.exporters.exposition import parse
 from torchscale.errors import MachineError
 from torchscale.report import server
 from torchscale.report.server import LivePage, make_server
@@ -53,6 +54,42 @@ def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int,
     text = response.read().decode()
     connection.close()
     return response.status, text
+
+
+def test_prometheus_can_scrape_the_figures(folder: RunFolder, port: int) -> None:
+    finish(folder, 0)
+    page = RunPage(folder.path)
+    for accepted, kind, text in (
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8", page.metrics("1", openmetrics=False)),
+        (
+            "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            page.metrics("1", openmetrics=True),
+        ),
+    ):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", "/metrics", headers={"Accept": accepted})
+        response = connection.getresponse()
+        assert (response.status, response.getheader("Content-Type")) == (200, kind)
+        assert response.read().decode() == text
+        connection.close()
+        samples = parse(text, openmetrics="openmetrics" in kind)
+        assert {sample.labels["run"] for sample in samples} == {"results"}
+        assert len([sample for sample in samples if sample.name == "torchscale_samples_per_second"]) == 1
+    assert get(port, "/metrics", Host="evil.example")[0] == 403
+
+
+def test_the_figures_follow_the_directory(folder: RunFolder, port: int) -> None:
+    assert "torchscale_samples_per_second{" not in get(port, "/metrics")[1]
+    finish(folder, 0)
+    assert get(port, "/metrics")[1].count("torchscale_samples_per_second{") == 1
+    finish(folder, 1)
+    assert get(port, "/metrics")[1].count("torchscale_samples_per_second{") == 2
+
+
+def test_before_the_sweep_there_are_no_figures(tmp_path: Path) -> None:
+    page = RunPage(tmp_path / "later")
+    assert page.metrics(page.version(), openmetrics=True) == "# EOF\n"
 
 
 def test_the_page_and_its_state_follow_the_directory(folder: RunFolder, port: int) -> None:

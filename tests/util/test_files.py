@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from torchscale.errors import OutputError
-from torchscale.util.files import atomic_write_text, leads_out, read_bounded
+from torchscale.util.files import atomic_path, atomic_write_text, leads_out, read_bounded
 
 
 @pytest.mark.parametrize("function", ["replace", "fsync"])
@@ -111,3 +111,18 @@ def test_links_that_lead_out_of_a_directory_are_found(tmp_path: Path) -> None:
     assert not leads_out(root, root / "inside" / "file")
     assert not leads_out(root, root / "near" / "file")
     assert leads_out(root, root / "far" / "file")
+
+
+def test_a_file_that_a_library_writes_takes_its_place_only_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="half"), atomic_path(path) as temporary:
+        temporary.write_text("new")
+        raise RuntimeError("half")
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("table", "old")]
+    with atomic_path(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("table", "new")]
+    with pytest.raises(OutputError, match=r"cannot write .*No space"), atomic_path(path):
+        raise OSError(28, "No space left on device")

@@ -47,6 +47,25 @@ def test_the_commit_of_the_directory_it_was_started_in(tmp_path: Path, monkeypat
     assert collect_environment().git_commit == f"{commit}-dirty"
 
 
+def test_the_branch_of_the_directory_or_the_one_that_ci_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    for name in ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_BRANCH", "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert collect_environment().git_branch is None
+    git(tmp_path, "init", "-q", "-b", "faster-loader")
+    assert collect_environment().git_branch == "faster-loader"  # before the first commit too
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
+    assert collect_environment().git_branch == "faster-loader"
+    git(tmp_path, "checkout", "-q", "--detach")
+    assert collect_environment().git_branch is None
+    monkeypatch.setenv("GITHUB_HEAD_REF", "")
+    monkeypatch.setenv("GITHUB_REF_NAME", "main")
+    assert collect_environment().git_branch == "main"
+    monkeypatch.chdir("/")
+    assert collect_environment().git_branch is None
+
+
 @pytest.mark.parametrize(
     ("version_file", "expected"),
     [

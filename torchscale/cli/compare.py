@@ -9,7 +9,7 @@ import typer
 
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, message_console, result_console, status
-from torchscale.cli.parsing import is_price, listed, members
+from torchscale.cli.parsing import is_price, listed, members, number, share
 from torchscale.cli.rendering import chosen_formats, write_rendered
 from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import UsageError
@@ -64,6 +64,24 @@ def compare(
         str | None,
         typer.Option("--reference", help="Name of the side to compare with. Default: the first, or the oldest run."),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="WHICH",
+            help="Take the reference from earlier runs: last (the newest before A), main (the newest whose git branch "
+            "is main or master), median-of-N (over the last N).",
+        ),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE|DIR",
+            help="Where --against looks: a file of `torchscale history --db`, or a directory with run folders. "
+            "Default: the directory that holds A.",
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Compare although devices, precisions or versions of torch differ.")
     ] = False,
@@ -107,18 +125,28 @@ def compare(
     [cyan]torchscale compare results/a100 results/h100 --match model,global_batch --cost 3.00 5.50[/cyan]
 
     [cyan]torchscale compare results --reference monday[/cyan]
+
+    [cyan]torchscale compare results/new --against median-of-10 --history torchscale.sqlite[/cyan]
     """
     from torchscale.report.terminal.comparison import print_comparison  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import compare as run  # noqa: PLC0415
 
     if allow_undecided and fail_on is FailOn.UNDECIDED:
         raise UsageError("--allow-undecided contradicts --fail-on undecided", hint="leave one of them out")
+    if history is not None and against is None:
+        raise UsageError(f"--history {history} is for --against", hint="--against last --history torchscale.sqlite")
     paths, prices = _sources_and_prices(sources, cost or [])
     chosen = chosen_formats(members("--format", formats, CompareFormat), CompareFormat.TERMINAL, output)
     comparison = run.compare_sources(
         paths,
         run.Rules(
-            _share(threshold), tuple(members("--metric", metrics, Metric)), force, _match_keys(match), accept_flags
+            share("--threshold", threshold),
+            tuple(members("--metric", metrics, Metric)),
+            force,
+            _match_keys(match),
+            accept_flags,
+            against,
+            history,
         ),
         reference=reference,
         prices=prices,
@@ -140,12 +168,12 @@ def compare(
 
 def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[str], list[float]]:
     """Paths and prices; ``--cost 3.00 5.50`` leaves what follows its first number among the sources."""
-    paths = [argument for argument in arguments if Path(argument).exists() or _number(argument) is None]
+    paths = [argument for argument in arguments if Path(argument).exists() or number(argument) is None]
     texts = [*costs, *(argument for argument in arguments if argument not in paths)] if costs else []
     paths = paths if costs else arguments
     prices = []
     for text in texts:
-        price = _number(text)
+        price = number(text)
         if price is None or not is_price(price):
             raise UsageError(f"--cost {text}: expected a price above 0 of a device and hour, such as 2.50")
         prices.append(price)
@@ -165,19 +193,3 @@ def _match_keys(texts: list[str] | None) -> tuple[MatchKey, ...]:
             raise UsageError(f"--match {text}: expected some of {', '.join(key.value for key in MatchKey)}")
         keys.append(MatchKey(name))
     return tuple(dict.fromkeys(keys))
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _share(text: str) -> float:
-    number = _number(text.strip().removesuffix("%"))
-    if number is not None and text.strip().endswith("%"):
-        number /= 100
-    if number is None or not 0 <= number < 1:
-        raise UsageError(f"--threshold {text}: expected a share such as 2% or 0.02")
-    return number

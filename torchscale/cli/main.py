@@ -25,6 +25,7 @@ from torchscale.cli import (
     docs,
     export,
     hardware,
+    history,
     init,
     memory,
     predict,
@@ -90,6 +91,7 @@ app.add_typer(report.app, name="report")
 app.command("runs")(runs.runs)
 app.command("export")(export.export)
 app.command("compare")(compare.compare)
+app.command("history")(history.history)
 app.command("predict")(predict.predict)
 app.command("tune", context_settings=CONTEXT_SETTINGS)(tune.tune)
 app.add_typer(baseline.app, name="baseline")

@@ -99,3 +99,25 @@ def model_entries(option: str, values: Iterable[str] | None) -> list[object]:
 def is_price(price: float | None) -> bool:
     """Whether it can be the price of a device and hour, in dollars."""
     return price is not None and _LOWEST_PRICE <= price <= _HIGHEST_PRICE
+
+
+def number(text: str) -> float | None:
+    """``text`` as a number; ``None`` where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def share(option: str, text: str) -> float:
+    """``2%`` or ``0.02`` as 0.02.
+
+    Raises:
+        UsageError: it is no share from 0 to less than 1.
+    """
+    value = number(text.strip().removesuffix("%"))
+    if value is not None and text.strip().endswith("%"):
+        value /= 100
+    if value is None or not 0 <= value < 1:
+        raise UsageError(f"{option} {text}: expected a share such as 2% or 0.02")
+    return value

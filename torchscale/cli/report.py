@@ -129,7 +129,8 @@ def serve(
 ) -> None:
     """Show a run in the browser while it grows: the page follows as launches end. Ctrl-C ends it.
 
-    A folder that does not exist yet is waited for, so that the page can be opened before the sweep begins.
+    A folder that does not exist yet is waited for, so that the page can be opened before the sweep begins. Prometheus
+    can scrape the figures at /metrics; see [cyan]torchscale docs export[/cyan].
 
     [bold]Example[/bold]
 

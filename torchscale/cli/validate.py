@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.options import Several
+from torchscale.cli.options import MasterOption, NodeRankOption, NodesOption, Several, TokenFileOption
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import Requirement
+from torchscale.errors import UsageError
 
 
 def validate(
@@ -35,6 +36,14 @@ def validate(
             help="Let all devices work with known results for so long (30s, 10m, 2h): find wrong bits, falling rates.",
         ),
     ] = None,
+    nnodes: NodesOption = None,
+    node_rank: NodeRankOption = None,
+    master: MasterOption = None,
+    token_file: TokenFileOption = None,
+    pairwise: Annotated[
+        bool,
+        typer.Option("--pairwise", help="Over several nodes: measure all pairs, and name slow nodes and slow links."),
+    ] = False,
     fix_hints: Annotated[
         bool,
         typer.Option("--fix-hints", help="Print the commands that mend each warning and failure. None is executed."),
@@ -44,6 +53,10 @@ def validate(
     """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real all-reduce over its GPUs.
 
     A node without a GPU can be fit for CPU benchmarking; the verdict names it as such.
+
+    Over several nodes, start the same command on each with its [bold]--node-rank[/bold]; all share a secret
+    (TORCHSCALE_TOKEN or --token-file). Node 0 prints what differs between nodes, the checks of each, and the result of
+    a collective over all. See `torchscale docs nodes`.
 
     Exit codes: 0 fit, warnings included; 1 a check failed; 3 this machine lacks what --require or --min-gpus asks for;
     130 the burn-in was interrupted.
@@ -57,12 +70,39 @@ def validate(
     [cyan]torchscale validate --burn-in 10m[/cyan]
 
     [cyan]torchscale validate --require cuda --min-gpus 8 --json > node.json[/cyan]
+
+    [cyan]torchscale validate --nnodes 4 --node-rank 0 --master 10.0.0.1:29500 --pairwise[/cyan]
     """
     timeout_seconds = parse_seconds("--timeout", timeout)
     burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
     required = members("--require", require, Requirement)
-    from torchscale.report.terminal.validation import print_fixes, print_validation  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.fleet import print_fleet, print_fleet_fixes  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.validation import print_fixes, print_validation  # noqa: PLC0415
+    from torchscale.run import fleet  # noqa: PLC0415
     from torchscale.run import validate as run  # noqa: PLC0415
+
+    cluster, token = fleet.join_fleet(nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file)
+    if cluster is not None:
+        options = fleet.FleetOptions(
+            require=required,
+            min_gpus=min_gpus,
+            output_dir=output_dir,
+            timeout_seconds=timeout_seconds,
+            burn_in_seconds=burn_in_seconds,
+            pairwise=pairwise,
+        )
+        if not cluster.is_leader:
+            raise typer.Exit(fleet.follow_fleet(cluster, token, options, observer=TERMINAL))
+        together = fleet.validate_fleet(cluster, token, options, observer=TERMINAL)
+        if as_json:
+            typer.echo(together.validation.model_dump_json(indent=1))
+        else:
+            print_fleet(together.validation, result_console())
+            if fix_hints:
+                print_fleet_fixes(together.validation, result_console())
+        raise typer.Exit(together.exit_code)
+    if pairwise:
+        raise UsageError("--pairwise measures pairs of nodes", hint="add --nnodes N, or leave it out")
 
     outcome = run.validate(
         require=required,

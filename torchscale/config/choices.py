@@ -127,12 +127,16 @@ class ResultSchema(str, Enum):
     """``memory --find-max-batch --json``."""
     PREDICT = "predict"
     """``predict --json``."""
+    HISTORY = "history"
+    """``history --json``."""
     TUNE = "tune"
     """``tune --json``."""
     PROFILE = "profile"
     """``profile --json`` and ``analysis.json``."""
     VALIDATE = "validate"
     """``validate --json``."""
+    FLEET = "fleet"
+    """``validate --nnodes N --json``."""
     AUTOPSY = "autopsy"
     """``autopsy --json``, and ``autopsy`` in the cells of a report."""
     BASELINE = "baseline"
@@ -201,9 +205,18 @@ class ExportTarget(str, Enum):
     JUNIT = "junit"
     PROMETHEUS = "prometheus"
     OPENMETRICS = "openmetrics"
+    GRAFANA_DASHBOARD = "grafana-dashboard"
     GITHUB_SUMMARY = "github-summary"
     GITHUB_BENCHMARK = "github-benchmark"
     GITHUB_BENCHMARK_SMALLER = "github-benchmark-smaller"
+    PARQUET = "parquet"
+    MLFLOW = "mlflow"
+    WANDB = "wandb"
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it takes a directory or a store of runs, and no single text."""
+        return self in (ExportTarget.PARQUET, ExportTarget.MLFLOW, ExportTarget.WANDB)
 
 
 class CompareFormat(str, Enum):

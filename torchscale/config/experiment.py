@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model
 from torchscale.catalog.models import OptionValue, find_model
 from torchscale.config.base import Axis, AxisSchema, ConfigSection, PositiveInt, as_axis, as_named
 from torchscale.config.choices import CellKind, DeviceRequest, Scaling
+from torchscale.config.export_section import ExportSettings
 from torchscale.config.machine_sections import (
     CollectivesSettings,
     HardwareSettings,
@@ -85,6 +86,7 @@ class Experiment(ConfigSection):
     hardware: HardwareSettings = Field(default_factory=HardwareSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
+    export: ExportSettings = Field(default_factory=ExportSettings)
 
     _hidden: Mapping[str, OptionValue] = PrivateAttr(default_factory=dict)
 

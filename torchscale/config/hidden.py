@@ -15,8 +15,9 @@ HIDDEN_VARIABLE = "TORCHSCALE_HIDDEN"
 
 
 def hide_secrets(experiment: Experiment) -> Experiment:
-    """The experiment without secrets in its models' options and its data directory. :func:`hidden_environment` has them
-    for the ranks. Their values, and those of ``launch.env``, are redacted from now on wherever they turn up."""
+    """The experiment without secrets in its models' options, its data directory and its exports.
+    :func:`hidden_environment` has them for the ranks. Their values, and those of ``launch.env``, are redacted from now
+    on wherever they turn up."""
     note_secrets(experiment.launch.env)
     hidden: dict[str, OptionValue] = {}
 
@@ -41,6 +42,7 @@ def hide_secrets(experiment: Experiment) -> Experiment:
     update = {
         "models": models,
         "model": experiment.model.model_copy(update={"options": hide_all(experiment.model.options)}),
+        "export": experiment.export.model_copy(update=hide_all(experiment.export.places)),
         "data": experiment.data.model_copy(update={"data_dir": hide("data_dir", experiment.data.data_dir)}),
     }
     if not hidden:

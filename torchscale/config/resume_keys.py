@@ -35,6 +35,7 @@ MAY_CHANGE: Mapping[str, str] = {
     "launch.node_timeout_seconds": "decides when a silent node is lost",
     "launch.isolation": "records name the launches that shared processes",
     "profiling": "recordings are apart from measurements",
+    "export": "copies figures elsewhere, between launches",
     "telemetry": "read by a process beside the ranks",
 }
 """Key, or section for all its keys → why it may change."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.launch.control import StopRequest
 from torchscale.launch.probe import collective_environment, collective_ranks, first_error
 from torchscale.launch.process import ManagedProcess, tail
-from torchscale.launch.telemetry import read_readings, sampling
+from torchscale.launch.telemetry import READINGS, read_readings, sampling
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound
 from torchscale.schema.node.probe import NodeFacts
 from torchscale.util.interpreter import module_command
+from torchscale.util.scratch import scratch_directory
 
 _STOP_FILE = "stop"
 """As torchscale.worker.burn_in, which imports torch, names it."""
@@ -52,12 +52,11 @@ def run_burn_in(
         world_size = min(_MAX_CPU_RANKS, max(world_size, cores))
     uuids = facts.software.cuda_uuids if facts.software is not None and backend == "nccl" else ()
     totals = BurnInTotals()
-    with tempfile.TemporaryDirectory(prefix="torchscale-burn-in-") as name:
-        directory = Path(name)
-        arguments = (name, backend, str(seconds), str(timeout_seconds))
+    with scratch_directory("burn-in") as directory:
+        arguments = (str(directory), backend, str(seconds), str(timeout_seconds))
         worker = module_command("torchscale.worker.burn_in", *arguments)
         local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}", "--max-restarts=0"]
-        command = module_command("torch.distributed.run", *local, f"--log-dir={name}/logs", "--no-python", *worker)
+        command = module_command("torch.distributed.run", *local, f"--log-dir={directory}/logs", "--no-python", *worker)
         threads = 1 if backend == "nccl" else max(1, cores // world_size)
         environment = {**collective_environment(), "OMP_NUM_THREADS": str(threads)}
         log = directory / "output.log"
@@ -137,6 +136,6 @@ def _new_rounds(directory: Path, offsets: dict[Path, int]) -> Iterator[BurnInRou
 
 
 def _gpu_use(directory: Path, began: float, uuids: tuple[str, ...]) -> tuple[GpuUse, ...]:
-    readings, _ = read_readings(directory)
+    readings, _ = read_readings(directory / READINGS)
     telemetry = digest_telemetry(readings, began, time.time(), gpus=uuids)
     return () if telemetry is None else telemetry.gpus

@@ -20,14 +20,15 @@ from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.launch.autopsy import failure_autopsy, hang_autopsy
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.process import tail
-from torchscale.launch.telemetry import read_readings
-from torchscale.schema.cells.kinds import KINDS, AnyPayload
+from torchscale.launch.telemetry import READINGS, read_readings
+from torchscale.schema.cells.kinds import KINDS, AnyPayload, as_kind
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
 from torchscale.util.units import format_bytes
 
@@ -148,6 +149,7 @@ def collect_launch(
     if not task.log_step_times:
         for path in directory.glob("steps-rank-*.jsonl"):
             path.unlink()
+    telemetry = _telemetry(task, directory, kind.measured_window(_on_one_clock(payload, nodes)), nodes)
     return LaunchRecord(
         cell_id=cell.id,
         launch=task.launch,
@@ -161,7 +163,8 @@ def collect_launch(
         exit_code=ending.exit_code,
         nodes=nodes,
         log_tail="" if state is State.OK else _log_tail(directory, log, cell.world_size),
-        telemetry=_telemetry(task, directory, kind.measured_window(payload)),
+        telemetry=telemetry[0],
+        node_telemetry=telemetry if nodes else (),
         autopsy=autopsy,
         payload=payload,
     )
@@ -197,12 +200,49 @@ def node_file(node: LaunchNode, name: str) -> str:
     return f"node-{node.node_rank}.{name}"
 
 
-def _telemetry(task: LaunchTask, directory: Path, window: tuple[float, float] | None) -> Telemetry | None:
-    """Digest of the readings taken while every rank measured; ``None`` unless all ranks did."""
+def _on_one_clock(payload: AnyPayload, nodes: tuple[LaunchNode, ...]) -> AnyPayload:
+    """With the moments between which ranks of training measured on the first node's clock."""
+    training = as_kind(payload, TrainingResult)
+    ahead = {
+        node.first_rank + place: node.clock_offset_seconds
+        for node in nodes
+        for place in range(node.ranks)
+        if node.clock_offset_seconds
+    }
+    if training is None or not ahead:
+        return payload
+
+    def shifted(moment: float | None, offset: float) -> float | None:
+        return None if moment is None else moment - offset
+
+    ranks = tuple(
+        rank.model_copy(
+            update={
+                "measured_from": shifted(rank.measured_from, ahead.get(rank.rank, 0.0)),
+                "measured_until": shifted(rank.measured_until, ahead.get(rank.rank, 0.0)),
+            }
+        )
+        for rank in training.ranks
+    )
+    return training.model_copy(update={"ranks": ranks})
+
+
+def _telemetry(
+    task: LaunchTask, directory: Path, window: tuple[float, float] | None, nodes: tuple[LaunchNode, ...]
+) -> tuple[Telemetry | None, ...]:
+    """Digest of the readings that each node took while every rank measured, this machine's first; ``None`` unless all
+    ranks did. ``window`` is on the first node's clock."""
+    files = [directory / READINGS, *(directory / node_file(node, READINGS) for node in nodes[1:])]
     if window is None:
-        return None
-    readings, sampler_cpu_seconds = read_readings(directory)
-    return digest_telemetry(readings, *window, gpus=task.gpu_uuids, sampler_cpu_seconds=sampler_cpu_seconds)
+        return tuple(None for _ in files)
+    found = []
+    for number, path in enumerate(files):
+        readings, sampler_cpu_seconds = read_readings(path)
+        ahead = (nodes[number].clock_offset_seconds if nodes else None) or 0.0
+        start, end = window[0] + ahead, window[1] + ahead
+        gpus = task.gpu_uuids  # every node has as many
+        found.append(digest_telemetry(readings, start, end, gpus=gpus, sampler_cpu_seconds=sampler_cpu_seconds))
+    return tuple(found)
 
 
 def read_failures(directory: Path, world_size: int) -> tuple[RankFailure, ...]:

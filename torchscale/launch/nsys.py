@@ -9,13 +9,13 @@ import os
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.errors import MachineError
 from torchscale.launch.process import run_bounded
+from torchscale.util.scratch import scratch_directory
 
 MIN_VERSION = (2022, 1)
 """The oldest version whose options and SQLite schema are those used here."""
@@ -65,8 +65,8 @@ def find_nsys() -> Nsys:
             hint="install a newer one, or use --tool kineto",
         )
     nsys = Nsys(path, version, _cuda_trace(path))
-    with tempfile.TemporaryDirectory(prefix="torchscale-nsys-") as scratch:
-        trial = Path(scratch) / "trial"
+    with scratch_directory("nsys") as scratch:
+        trial = scratch / "trial"
         try:
             report = _trial(path, trial, "none")
         except MachineError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import shlex
 import signal
-import tempfile
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,6 +14,7 @@ from torchscale.launch.process import Finished, inherited_environment, run_bound
 from torchscale.launch.torchrun import LOCAL_RENDEZVOUS, require_loopback
 from torchscale.schema.node.probe import PROBE_GROUPS, CollectiveFacts, NodeFacts, SoftwareFacts
 from torchscale.util.interpreter import module_command
+from torchscale.util.scratch import scratch_directory
 
 _PROBE_SECONDS = 180.0
 """Importing torch from a cold network file system takes a minute, and the other groups of facts up to 20 s each."""
@@ -55,8 +55,8 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
         require_loopback()
     except MachineError as error:
         return CollectiveFacts(backend=backend, world_size=world_size, error=error.message)
-    with tempfile.TemporaryDirectory() as directory:
-        out = Path(directory) / "collective.json"
+    with scratch_directory("validate") as directory:
+        out = directory / "collective.json"
         check = module_command("torchscale.worker.collective_check", str(out), backend, str(timeout_seconds))
         local = [*LOCAL_RENDEZVOUS, f"--nproc-per-node={world_size}", "--max-restarts=0"]
         local.append(f"--log-dir={directory}")  # else torchrun leaves a directory in /tmp

@@ -166,10 +166,15 @@ def adopt_orphans() -> None:
 
 
 def run_bounded(
-    argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None, stdin: str | None = None
+    argv: Sequence[str],
+    *,
+    timeout_seconds: float,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Finished:
-    """Run ``argv`` to its end or to ``timeout_seconds``, then terminate its whole process tree. A non-zero exit is
-    not an error. ``stdin``: what it can read from its standard input.
+    """Run ``argv`` to its end, to ``timeout_seconds`` or until ``cancelled``, then terminate its whole process tree. A
+    non-zero exit is not an error. ``stdin``: what it can read from its standard input.
 
     Input and output go through files: a pipe that a grandchild keeps open would outlast the limit. Of what is printed,
     the last :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much more takes space while it runs.
@@ -188,7 +193,7 @@ def run_bounded(
             return process.poll() is not None
 
         try:
-            timed_out = not wait_until(is_over, timeout_seconds=timeout_seconds)
+            timed_out = not wait_until(lambda: is_over() or cancelled(), timeout_seconds=timeout_seconds)
         finally:
             process.end()
         seconds = time.monotonic() - started

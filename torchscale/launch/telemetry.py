@@ -91,10 +91,10 @@ class Sampler:
             log.unlink()
 
 
-def read_readings(directory: Path) -> tuple[list[Reading], float | None]:
-    """The sampler's readings, and the CPU seconds that it used; incomplete lines are left out."""
+def read_readings(path: Path) -> tuple[list[Reading], float | None]:
+    """The sampler's readings in a file, and the CPU seconds that it used; incomplete lines are left out."""
     try:
-        lines = (directory / READINGS).read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return [], None
     readings, cpu_seconds = [], None

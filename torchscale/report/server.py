@@ -1,6 +1,6 @@
 """A page in the browser that follows a run: it is rendered again when something has changed.
 
-Only the page and its state are served, never a file. By default only this machine can reach it.
+Only the page, its state and its figures are served, never a file. By default only this machine can reach it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol
@@ -45,11 +47,24 @@ class PageSource(Protocol):
         """
         ...
 
+    def metrics(self, version: str, *, openmetrics: bool) -> str:
+        """The figures as OpenMetrics, or else in the text format of Prometheus.
+
+        Raises:
+            TorchscaleError: what it shows cannot be read at the moment.
+        """
+        ...
+
+
+_HTML = "text/html; charset=utf-8"
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
 
 @dataclass(frozen=True)
 class _Page:
     version: str
-    html: bytes
+    content: bytes
 
 
 class LivePage:
@@ -58,7 +73,7 @@ class LivePage:
     def __init__(self, source: PageSource) -> None:
         self._source = source
         self._lock = threading.Lock()
-        self._page: _Page | None = None
+        self._pages: dict[str, _Page] = {}
 
     def html(self) -> bytes:
         """The page; rendered only where its source has another version than the last one.
@@ -66,11 +81,28 @@ class LivePage:
         Raises:
             TorchscaleError: what it shows cannot be read at the moment.
         """
+        return self._current(_HTML, self._source.render)
+
+    def metrics(self, accepted: str) -> tuple[bytes, str]:
+        """The figures and their content type: OpenMetrics for clients whose ``Accept`` names it, as Prometheus' does,
+        else the older text format; rendered only where something has changed.
+
+        Raises:
+            TorchscaleError: what it shows cannot be read at the moment.
+        """
+        openmetrics = "application/openmetrics-text" in accepted.lower()
+        kind = _OPENMETRICS if openmetrics else _PROMETHEUS
+        render = partial(self._source.metrics, openmetrics=openmetrics)
+        return self._current(kind, render), kind
+
+    def _current(self, kind: str, render: Callable[[str], str]) -> bytes:
+        """What ``render`` makes of the version there is now."""
         with self._lock:
             version = self._source.version()
-            if self._page is None or self._page.version != version:
-                self._page = _Page(version, self._source.render(version).encode())
-            return self._page.html
+            page = self._pages.get(kind)
+            if page is None or page.version != version:
+                page = self._pages[kind] = _Page(version, render(version).encode())
+            return page.content
 
     def state(self) -> dict[str, str]:
         """For the page's script: the version there is now, and what runs."""
@@ -175,7 +207,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             if self.path == "/":
-                self._answer(HTTPStatus.OK, self.live.html(), "text/html; charset=utf-8")
+                self._answer(HTTPStatus.OK, self.live.html(), _HTML)
+            elif self.path == "/metrics":
+                self._answer(HTTPStatus.OK, *self.live.metrics(self.headers.get("Accept", "")))
             elif self.path == "/state":
                 self._answer(HTTPStatus.OK, json.dumps(self.live.state()).encode(), "application/json")
             else:

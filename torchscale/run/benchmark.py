@@ -17,6 +17,7 @@ from torchscale.launch.prediction import predict_cells
 from torchscale.plan.duration import CellProgress, Estimate, LaunchEnd, cell_progress, estimate_seconds
 from torchscale.plan.forecast import Forecast
 from torchscale.report.text.labels import listed, plural
+from torchscale.run.cell_exports import CellExports
 from torchscale.run.cell_profiler import CellProfiler, choose_tool
 from torchscale.run.context import RESULTS, PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.run.failures import failed_launches
@@ -220,7 +221,8 @@ def benchmark(
             observer.detail(f"run folder: {directory}")
             with observer.launches(plan.device, len(pending), repeats) as listener:
                 profiler = _profiler(planned, observer)
-                summary = sweep.run(pending, listener, stop, profiler)
+                exports = CellExports(experiment, directory, observer, stop) if experiment.export.places else None
+                summary = sweep.run(pending, listener, stop, profiler, exports)
             if profiler is not None and not stop.asked and not any(cell.profile for cell in summary.cells):
                 observer.note(
                     "profiling: no cell was recorded, since no bottleneck was found in any; --profiling.trigger=always "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from torchscale.schema.profiles.request import RecordRequest
 from torchscale.schema.state import State
 from torchscale.traces.recordings import REPORT_SUFFIX, find_recordings, read_recordings
 from torchscale.util.files import atomic_write_bytes, atomic_write_model
+from torchscale.util.scratch import scratch_directory
 
 ANALYSIS, TIMELINE = "analysis.json", "timeline.perfetto.json.gz"
 
@@ -120,12 +120,12 @@ def analyze_files(
     """
     recordings = find_recordings(paths)
     reports = [path for path in recordings if path.suffix == REPORT_SUFFIX]
-    with tempfile.TemporaryDirectory(prefix="torchscale-") as scratch:
+    with scratch_directory("profile") as scratch:
         if reports:
             nsys = find_nsys()
             exported = {}
             for number, report in enumerate(reports):
-                link = Path(scratch) / str(number) / report.name
+                link = scratch / str(number) / report.name
                 link.parent.mkdir()
                 link.symlink_to(report.resolve())  # the export is written beside it, and theirs may be read-only
                 exported[report] = export(nsys, link, timeout_seconds=EXPORT_SECONDS)

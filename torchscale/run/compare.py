@@ -16,7 +16,9 @@ from torchscale.report.sections.comparison import ComparisonReport, comparison_d
 from torchscale.report.text.comparison import METRIC_LABELS, format_held, format_nothing_compared
 from torchscale.report.text.labels import listed, plural
 from torchscale.results.baselines import BASELINES
-from torchscale.results.comparison_inputs import Side, load_sides
+from torchscale.results.comparison_inputs import Side, load_sides, load_source
+from torchscale.results.history_baselines import Against, earlier_side
+from torchscale.run.context import RESULTS
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.rendering import render_document
 from torchscale.schema.run.result_set import ResultSet
@@ -33,6 +35,9 @@ class Rules:
         force: Compare across different devices, precisions or versions of torch.
         match: Compare training and memory cells that are equal in these, whatever else differs.
         accept_flags: Give a verdict also where the sides were measured under unequal conditions.
+        against: What to take as the reference from earlier runs: ``last``, ``main`` or ``median-of-10``; ``None`` for
+            the first source.
+        history: File of a history, or directory with the earlier runs; by default the directory that holds the run.
     """
 
     threshold: float = THRESHOLD
@@ -40,6 +45,8 @@ class Rules:
     force: bool = False
     match: tuple[MatchKey, ...] = ()
     accept_flags: bool = False
+    against: str | None = None
+    history: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,9 @@ def compare_sources(
         StoreError: a source cannot be read.
     """
     with observer.status("Reading"):
-        loaded, left_out = load_sides(sources, baselines)
+        loaded, left_out = (
+            load_sides(sources, baselines) if rules.against is None else _earlier(sources, rules, baselines)
+        )
     named = _with_distinct_names(loaded)
     side_prices = _prices(prices, named)
     first = _reference(named, reference)
@@ -91,6 +100,18 @@ def compare_sources(
     if len(sides) < 2:
         raise UsageError(_too_few(sources, sides, left_out), hint="torchscale compare before after")
     return _compared(sides, [side_prices[place] for place in chosen], rules, left_out, prices_given=bool(prices))
+
+
+def _earlier(sources: Sequence[str], rules: Rules, baselines: Path) -> tuple[list[Side], list[str]]:
+    """The reference out of earlier runs, and the one source."""
+    against = Against.from_text(rules.against or "")
+    if len(sources) != 1:
+        raise UsageError(
+            f"--against {rules.against} takes one run, not {len(sources)}", hint="torchscale compare NEW --against last"
+        )
+    new = Side(sources[0], load_source(sources[0], baselines))
+    source = rules.history or (Path(sources[0]).resolve().parent if Path(sources[0]).is_dir() else RESULTS)
+    return [earlier_side(new, against, source), new], []
 
 
 def _compared(
@@ -113,6 +134,7 @@ def _compared(
             ignore_precision=rules.force,
             match=rules.match,
             accept_flags=rules.accept_flags,
+            median=rules.against is not None and rules.against.startswith("median"),
         )
         for side, price in zip(sides[1:], prices[1:], strict=True)
     )

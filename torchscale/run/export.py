@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
 from pydantic import ValidationError
 
-from torchscale.config.choices import ExportTarget
+from torchscale.config.choices import ExportTarget, ReportFormat
 from torchscale.errors import UsageError
 from torchscale.report.exporters.figure import Exported, ExportedRun, Exporter
 from torchscale.report.exporters.run_figures import exported_checks, exported_run
+from torchscale.report.exporters.store import RunToStore, Stored, StoreExporter
 from torchscale.results.reader import read_summary
 from torchscale.run.observer import SILENT, Observer
+from torchscale.run.report import RunReport
 from torchscale.run.runs import newest_run
 from torchscale.schema.node.check import Validation
 from torchscale.util.files import read_bounded
@@ -22,7 +23,6 @@ from torchscale.util.gc import gc_paused
 
 _MAX_VALIDATION_BYTES = 16 * 1024 * 1024
 """The facts of a node with many devices and processes are under 1 MiB."""
-_MODULES: Mapping[ExportTarget, str] = {target: target.value.replace("-", "_") for target in ExportTarget}
 
 
 @gc_paused()
@@ -30,19 +30,68 @@ def export(target: ExportTarget, source: Path | None = None, observer: Observer 
     """A run in another program's format.
 
     Args:
-        target: Whose format.
+        target: Whose format; no store.
         source: A run folder, complete or not; or a file that ``validate --json`` wrote. Default: the newest run in
-            ``./results``.
+            ``./results``. A dashboard needs none.
         observer: Shows that reading takes a while.
 
     Raises:
         UsageError: there is no run, the file is none of ``validate``, or nothing of it can be said in this format.
         StoreError: the run cannot be read.
     """
-    exporter = cast(Exporter, import_module(f"torchscale.report.exporters.{_MODULES[target]}"))
+    if target is ExportTarget.GRAFANA_DASHBOARD:
+        return text_exporter(target).render(ExportedRun(""))
     with observer.status("Reading the run"):
         run = _read(source if source is not None else newest_run(observer=observer))
-    return exporter.render(run)
+    return text_exporter(target).render(run)
+
+
+@gc_paused()
+def export_to_store(
+    target: ExportTarget,
+    source: Path | None = None,
+    place: str | None = None,
+    *,
+    report: bool = True,
+    observer: Observer = SILENT,
+) -> Stored:
+    """Write a run into a directory or a store of runs; what is there already is not written twice.
+
+    Args:
+        target: Which store.
+        source: A run folder, complete or not. Default: the newest run in ``./results``.
+        place: A directory or an address; by default where the other program is set up to look.
+        report: Whether stores that keep files get the HTML report; without, they get only cells that have ended.
+        observer: Shows what takes a while.
+
+    Raises:
+        UsageError: there is no run, or no place is named where one is needed.
+        MachineError: the library of the store is not installed.
+        StoreError: the run cannot be read.
+        OutputError: the store cannot be written.
+    """
+    directory = source if source is not None else newest_run(observer=observer)
+    if directory.is_file():
+        raise UsageError(f"--to {target.value} takes a run folder, not the file {directory}")
+    exporter = cast(StoreExporter, _module(target))
+    with observer.status("Reading the run"):
+        summary = read_summary(directory)
+        run = exported_run(summary, parameters=True)
+
+    def rendered() -> bytes:
+        return RunReport(directory, summary).render(ReportFormat.HTML)
+
+    with observer.status(f"Writing to {target.value}"):
+        return exporter.store(RunToStore(directory, summary, run, rendered if report else None), place)
+
+
+def text_exporter(target: ExportTarget) -> Exporter:
+    """The exporter of a format that is one text."""
+    return cast(Exporter, _module(target))
+
+
+def _module(target: ExportTarget) -> object:
+    return import_module(f"torchscale.report.exporters.{target.value.replace('-', '_')}")
 
 
 def _read(source: Path) -> ExportedRun:

@@ -25,7 +25,7 @@ from torchscale.report.text.labels import plural
 from torchscale.run.context import PlannedRun, plan_run, stop_on_signals
 from torchscale.run.observer import Observer
 from torchscale.schema.cells.kinds import AnyCell
-from torchscale.schema.launch.nodes import Finish, NodeDescription
+from torchscale.schema.launch.nodes import Finish, NodeDescription, Start
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
@@ -195,6 +195,15 @@ def follow(experiment: Experiment, cluster: Cluster, token: bytes, observer: Obs
                 return ExitCode.INTERRUPTED
     finally:
         follower.close(farewell)
+    return finish_code(last)
+
+
+def finish_code(last: Finish) -> ExitCode | int:
+    """The exit code that node 0 gave.
+
+    Raises:
+        MachineError: with the reason that node 0 gave.
+    """
     if last.exit_code == ExitCode.INTERRUPTED or not last.reason:
         return last.exit_code
     error = MachineError(last.reason)
@@ -222,6 +231,8 @@ def _obey(planned: PlannedRun, follower: Follower, stop: StopRequest, observer: 
             continue
         if isinstance(order, Finish):
             return order
+        if not isinstance(order, Start):
+            raise MachineError("node 0 wants checks of this node, which takes part in a sweep")
         cell = cells.get(order.cell_id)
         if cell is None:
             raise MachineError(f"node 0 wants {order.cell_id[:100]}, which this node cannot run")

@@ -9,6 +9,10 @@ from pathlib import Path
 from statistics import median
 
 from torchscale.report.document import Document
+from torchscale.report.exporters.figure import ExportedRun
+from torchscale.report.exporters.prometheus import render as render_prometheus
+from torchscale.report.exporters.prometheus import render_openmetrics
+from torchscale.report.exporters.run_figures import exported_run
 from torchscale.report.formats.html import render_html
 from torchscale.report.server import LOOPBACK, LivePage, make_server
 from torchscale.report.terminal.live import launch_label
@@ -61,6 +65,18 @@ class RunPage:
             return render_html(_waiting_document(self.directory), version=version)
         report = RunReport(self.directory, read_summary(self.directory), self.price)
         return render_html(report.document(), version=version)
+
+    @gc_paused()
+    def metrics(self, version: str, *, openmetrics: bool) -> str:
+        """The figures of the run; none before the sweep has begun.
+
+        Raises:
+            StoreError: the directory cannot be read.
+        """
+        render = render_openmetrics if openmetrics else render_prometheus
+        if version == _WAITING:
+            return render(ExportedRun(self.directory.resolve().name)).text
+        return render(exported_run(read_summary(self.directory))).text
 
     def _has_begun(self) -> bool:
         return (self.directory / "experiment.json").is_file()

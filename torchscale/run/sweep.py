@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
@@ -17,6 +17,7 @@ from torchscale.config.sections import ProfilingSettings
 from torchscale.launch.control import StopRequest
 from torchscale.plan.duration import runs_again
 from torchscale.plan.expand import Plan
+from torchscale.run.cell_exports import CellExports
 from torchscale.run.cell_profiler import CellProfiler
 from torchscale.run.launcher import Pending, in_order, open_launcher, shares_processes
 from torchscale.run.nodes import SweepNodes
@@ -75,6 +76,7 @@ class Sweep:
         listener: Listener,
         stop: StopRequest,
         profiler: CellProfiler | None = None,
+        exports: CellExports | None = None,
     ) -> RunSummary:
         """Run what is pending until done or asked to stop; one launch's failure never ends the sweep. A launch that
         needs more nodes than are there is put off; what could not be run at all is left as it is, to be resumed.
@@ -82,13 +84,15 @@ class Sweep:
         ``summary.csv`` is written before the first launch and after each: it holds all that the folder does. If it
         cannot be written, the sweep goes on and the summary's ``problems`` name the failure.
 
-        With a ``profiler``, the cells that ``profiling.trigger`` asks for are profiled once all are measured.
+        With a ``profiler``, the cells that ``profiling.trigger`` asks for are profiled once all are measured. With
+        ``exports``, the run is exported after the last launch of each cell, and at the end.
         """
         summary_file = SummaryFile(self._folder)
         summary_file.write()
         # While the first launch starts: afterwards the next one would wait for it.
         threading.Thread(target=import_quantiles, daemon=True).start()
         ordered = in_order(pending, shared=shares_processes(self._experiment, self._plan))
+        left = Counter(item.cell.id for item in ordered)
         with open_launcher(
             self._experiment,
             self._plan,
@@ -110,9 +114,15 @@ class Sweep:
                     self._folder.finish_launch(item.cell, record)
                 self._note_out_of_memory(item.cell, record)
                 listener.launch_finished(item.cell, record, summary_file.update(self._with_launch(item.cell, record)))
+                left[item.cell.id] -= 1
+                goes_on = not stop.asked and (profiler is not None or any(left.values()))
+                if exports is not None and left[item.cell.id] == 0 and goes_on:
+                    exports.cell_ended(summary_file.summary)
         if profiler is not None:
             for cell in self._profile(profiler, summary_file.summary, listener, stop):
                 summary_file.update(self._folder.load_cell(self._planned[cell.id])[0])
+        if exports is not None:
+            exports.sweep_ended(summary_file.summary)
         return summary_file.summary
 
     def _runnable(self, ordered: Sequence[Pending]) -> Iterator[Pending]:

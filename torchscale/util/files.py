@@ -6,6 +6,8 @@ import errno
 import itertools
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +48,30 @@ def atomic_write_bytes(path: Path, data: bytes) -> None:
         raise OutputError(
             f"cannot write {path}: {error.strerror or error}", hint="free space or choose another directory"
         ) from error
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """For libraries that write a file themselves: the name of a temporary file beside ``path``. It is fsynced and takes
+    the place of ``path`` when the context ends; after an exception ``path`` is as it was.
+
+    Raises:
+        OutputError: an ``OSError`` inside, or the file cannot be renamed.
+    """
+    temporary = path.with_name(f".{path.name[:40]}.{os.urandom(6).hex()}.tmp")
+    try:
+        try:
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            fsync_directory(path.parent)
+        except OSError as error:
+            raise OutputError(
+                f"cannot write {path}: {error.strerror or error}", hint="free space or choose another directory"
+            ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _mode(path: Path) -> int | None:

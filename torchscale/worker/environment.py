@@ -25,6 +25,10 @@ from torchscale.version import __version__
 
 _GIT_SECONDS = 5.0
 """`git describe` takes milliseconds, but can hang on a network file system; the commit is optional."""
+_BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_BRANCH", "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME")
+"""Of GitHub and GitLab, in this order."""
+_MAX_BRANCH = 250
+"""Characters: about what a file system allows for the name of a branch."""
 _RELEVANT_NAME = re.compile(
     r"^(NCCL|CUDA|CUDNN|CUBLAS|NVIDIA|TORCH(?!SCALE_)|PYTORCH|OMP|MKL|KMP|GLOO|UCX|FI|MASTER|SLURM_JOB|SLURM_N|LD_PRELOAD|MALLOC_|GLIBC_TUNABLES)"
 )
@@ -48,6 +52,7 @@ def collect_environment() -> Environment:
         cuda_available=any(device.kind == "cuda" for device in devices),
         env=relevant_variables(os.environ),
         git_commit=_git_commit(),
+        git_branch=_git_branch(os.environ),
     )
 
 
@@ -104,9 +109,26 @@ def _installed_version(package: str) -> str | None:
 
 def _git_commit() -> str | None:
     """Commit of the working directory, marked ``-dirty`` when files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match="]
+    return _git("describe", "--always", "--dirty", "--abbrev=40", "--match=")
+
+
+def _git_branch(variables: Mapping[str, str]) -> str | None:
+    """Branch of the working directory. CI checks a commit out without its branch, and names it in a variable."""
+    branch = _git("symbolic-ref", "--quiet", "--short", "HEAD")
+    if branch is not None or _git("rev-parse", "HEAD") is None:
+        return branch
+    # Of a pull request GITHUB_REF_NAME is `12/merge`; GITHUB_HEAD_REF is its branch, and empty elsewhere.
+    named = (shown_bytes(variables.get(name, ""))[:_MAX_BRANCH] for name in _BRANCH_VARIABLES)
+    return next(filter(None, named), None)
+
+
+def _git(*arguments: str) -> str | None:
+    """The line that git prints; ``None`` where there is no git or no checkout."""
+    command = ["git", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_GIT_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None if done.returncode == 0 else None

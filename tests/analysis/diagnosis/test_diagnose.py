@@ -310,7 +310,7 @@ def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
         "overlap",
         "fetched_memory",
     }
-    always |= {"staged", "stages", "why_no_stages", "micro_batches", "weights", "hosts"}
+    always |= {"staged", "stages", "why_no_stages", "micro_batches", "micro_batch_lengths", "weights", "hosts"}
     for field in fields(Signals):
         if field.name in always:
             continue

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.diagnosis.test_diagnose import found, why_not
-from torchscale.analysis.diagnosis.signals import Origin, Signals, Windows, step_windows
+from torchscale.analysis.diagnosis.signals import MicroBatchLengths, Origin, Signals, Windows, step_windows
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 
 STEPS = 120
@@ -125,3 +125,35 @@ def test_a_launch_goes_by_forward_passes_where_copies_reduce_within_the_backward
     assert "forward pass" in findings[FindingKind.STRAGGLER].summary
     older = replace(signals, origin=Origin.LAUNCH, windows=None)
     assert "without the windows" in why_not(older, FindingKind.UNEVEN_STAGES)
+
+
+def lengths(values: list[float], *, shared: float = 1.0, seed: int = 0) -> MicroBatchLengths:
+    """Micro-batches of 10 ms on a stage, if their lengths were equal, and the share on which the stages agree."""
+    relative = np.array(values) / np.mean(values)
+    noise = np.random.default_rng(seed).normal(0.0, 0.002, STEPS)
+    return MicroBatchLengths(relative, float(relative.max()), shared * relative.var() + noise, 0.01)
+
+
+def test_micro_batches_of_unequal_length_are_found_with_what_they_cost() -> None:
+    uneven = lengths([1.0, 1.0, 2.5, 1.0, 1.0, 1.0])
+    finding = found(pipeline(4, 1, micro_batch_lengths=uneven))[FindingKind.UNEVEN_MICRO_BATCHES]
+    assert finding.rank is None
+    assert finding.cost_seconds == pytest.approx(3 * (2.0 - 1) * 0.01)
+    assert "2.0 times the mean" in finding.summary
+    assert "3: 2.00" in finding.evidence[1]
+
+
+@pytest.mark.parametrize(
+    "even",
+    [
+        lengths([1.0, 1.02, 0.98, 1.0]),
+        lengths([1.0, 1.0, 2.5, 1.0], shared=0.0),  # long on one stage alone
+        replace(lengths([1.0, 1.0, 2.5, 1.0]), seconds=0.0005),  # next to nothing of the step
+    ],
+)
+def test_equal_micro_batches_are_not_uneven(even: MicroBatchLengths) -> None:
+    assert FindingKind.UNEVEN_MICRO_BATCHES not in found(pipeline(4, 1, micro_batch_lengths=even))
+
+
+def test_micro_batches_that_cannot_be_told() -> None:
+    assert "each micro-batch" in why_not(pipeline(4, 1), FindingKind.UNEVEN_MICRO_BATCHES)

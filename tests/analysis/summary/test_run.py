@@ -221,6 +221,15 @@ def test_foreign_work_where_ranks_share_all_cores() -> None:
     assert other_processes_share(ranks) == pytest.approx(4.0 / 80)
 
 
+def test_foreign_work_on_one_of_several_hosts() -> None:
+    """The other host's ranks do not use up what is busy here."""
+    ranks = [
+        rank_record(TWO, rank, hostname=f"h{rank}", host_load=load(busy, 10.0, pinned=False, cores=8))
+        for rank, busy in ((0, 24.0), (1, 10.0))
+    ]
+    assert other_processes_share(ranks) == pytest.approx(14.0 / 80)
+
+
 def test_operations_counted_once_hold_for_all_cells_of_a_model() -> None:
     flops = FlopCount(forward=1e9, backward=2e9, sample_bytes=1e8, fixed_bytes=1e8)
     counted = launch_record(ONE, ranks=[rank_record(ONE, flops=flops)])

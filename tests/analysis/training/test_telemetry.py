@@ -24,7 +24,7 @@ def test_energy_is_what_the_counter_grew_by_between_the_ends() -> None:
     assert found is not None
     assert (found.seconds, found.readings) == (3.0, 3)
     assert found.gpus[0].energy_joules == pytest.approx(900)
-    assert joules(found) == pytest.approx(900)
+    assert joules([found]) == pytest.approx(900)
     assert found.sent_bytes_per_second == pytest.approx(1000)
     assert found.cpu_busy == pytest.approx(0.12)
     assert found.memory_used_peak_bytes == 13
@@ -50,7 +50,7 @@ def test_without_a_counter_energy_is_power_over_time() -> None:
     found = digest_telemetry(readings, 0.5, 3.5)
     assert found is not None
     assert found.gpus[0].energy_joules is None
-    assert joules(found) == pytest.approx(200 * 3)
+    assert joules([found]) == pytest.approx(200 * 3)
 
 
 def test_counters_that_do_not_reach_around_the_steps_tell_nothing() -> None:
@@ -58,8 +58,18 @@ def test_counters_that_do_not_reach_around_the_steps_tell_nothing() -> None:
     found = digest_telemetry(readings, 1.5, 3.5)
     assert found is not None
     assert found.gpus[0].energy_joules is None
-    assert joules(found) is None
+    assert joules([found]) is None
     assert found.sent_bytes_per_second is None
+
+
+def test_energy_is_that_of_all_nodes_or_unknown() -> None:
+    def node(energy: float | None) -> Telemetry:
+        use = GpuUse(uuid="GPU-1", energy_joules=energy, throttle_reasons=())
+        return Telemetry(seconds=1.0, readings=1, cpu_busy=0.1, memory_used_peak_bytes=1, gpus=(use,))
+
+    assert joules([node(100.0), node(250.0)]) == pytest.approx(350)
+    assert joules([node(100.0), None]) is None
+    assert joules([node(100.0), node(None)]) is None
 
 
 def test_no_gpu_that_should_be_there_is_said_and_no_reading_is_none() -> None:
@@ -67,7 +77,7 @@ def test_no_gpu_that_should_be_there_is_said_and_no_reading_is_none() -> None:
     assert found is not None
     assert found.gpus == ()
     assert "NVML" in found.problem
-    assert joules(found) is None
+    assert joules([found]) is None
     assert digest_telemetry([reading(1.0)], 2.0, 3.0) is None
     assert digest_telemetry([], 2.0, 3.0) is None
 

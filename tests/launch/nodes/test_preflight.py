@@ -8,7 +8,7 @@ import pytest
 
 from tests.factories import VERSIONS
 from torchscale.launch.nodes.preflight import differences
-from torchscale.schema.launch.nodes import NodeDescription
+from torchscale.schema.launch.nodes import CheckDescription, NodeDescription
 
 
 def description(**changes: Any) -> NodeDescription:
@@ -50,3 +50,16 @@ def test_a_difference_is_named_with_both_values(changes: dict[str, Any], expecte
 def test_a_long_value_is_cut() -> None:
     (text,) = differences(description(), description(config={"benchmark.max_steps": "400", "launch.env": "x" * 9999}))
     assert len(text) < 200
+
+
+def test_nodes_of_validate_may_differ_in_all_but_its_options() -> None:
+    first = CheckDescription(hostname="n0", settings={"--timeout": "120 s"})
+    assert differences(first, CheckDescription(hostname="n1", settings={"--timeout": "120 s"})) == []
+    other = CheckDescription(hostname="n1", settings={"--timeout": "60 s"})
+    assert differences(first, other) == ["--timeout: 60 s, 120 s on n0"]
+
+
+def test_two_commands_do_not_fit() -> None:
+    checks = CheckDescription(hostname="n1", settings={})
+    assert differences(description(), checks) == ["command: validate, benchmark on n0"]
+    assert differences(checks, description()) == ["command: benchmark, validate on n1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element, fromstring
 
 import pytest
+from junitparser import Error, Failure, JUnitXml, Skipped, TestSuite
 
 from tests.report.exporters.runs import CHECKS, HOSTILE, RUN, cell
 from tests.report.test_machine import machine_summary
@@ -73,6 +74,20 @@ def test_a_cell_is_a_test_case_with_its_outcome() -> None:
     assert [suite.get("name") for suite in root] == ["nightly: collectives", "nightly: training"]
     (failure,) = root.iter("failure")
     assert (failure.get("message"), failure.get("type"), failure.text) == ("out of memory", "oom", "out of memory")
+
+
+@pytest.mark.parametrize("run", [RUN, CHECKS, HOSTILE], ids=["run", "checks", "hostile"])
+def test_another_reader_finds_the_same_outcomes(run: ExportedRun) -> None:
+    suites = JUnitXml.fromstring(junit.render(run).text.encode())
+    names = {Failure: "failure", Error: "error", Skipped: "skipped"}
+    found = {}
+    for suite in suites:
+        assert isinstance(suite, TestSuite)
+        for case in suite:
+            outcome = [names[type(result)] for result in case.result]
+            found[case.name] = outcome[0] if outcome else "passed"
+    assert found == outcomes(read(run))
+    assert suites.failures == list(found.values()).count("failure")
 
 
 def test_figures_stand_in_the_output() -> None:

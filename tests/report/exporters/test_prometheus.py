@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
 
 from tests.report.exporters.exposition import Sample, parse
 from tests.report.exporters.runs import CHECKS, HOSTILE, NASTY, RUN, cell
@@ -15,9 +17,14 @@ from torchscale.report.exporters.run_figures import exported_run
 
 
 def samples(run: ExportedRun) -> list[Sample]:
-    """The samples of a run, the same in both formats."""
-    found = parse(prometheus.render(run).text)
-    assert parse(openmetrics.render(run).text, openmetrics=True) == found
+    """The samples of a run, the same in both formats, and the same for the client library of Prometheus."""
+    text, open_text = prometheus.render(run).text, openmetrics.render(run).text
+    found = parse(text)
+    assert parse(open_text, openmetrics=True) == found
+    for families in (parse_prometheus(text), parse_openmetrics(open_text)):
+        theirs = [sample for family in families for sample in family.samples]
+        assert [(each.name, each.labels) for each in theirs] == [(each.name, each.labels) for each in found]
+        assert [each.value for each in theirs] == pytest.approx([each.value for each in found], nan_ok=True)
     return found
 
 

@@ -16,8 +16,10 @@ import pytest
 
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
 from tests.analysis.hang.test_explain import looped, rank, waiting
+from tests.analysis.health.test_fleet import NAMES, fleet_node, times, with_driver
 from tests.analysis.health.test_node import node
 from tests.factories import cells
+from tests.report.sections.test_history import changed_history
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.terminal.test_tuning import tuning_export
 from tests.report.test_machine import machine_summary, record
@@ -25,6 +27,7 @@ from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.matching import differences
 from torchscale.analysis.comparison.pair import Outcome, Verdict
 from torchscale.analysis.hang.explain import explain_hang
+from torchscale.analysis.health.fleet import judge_fleet, judge_pairwise
 from torchscale.analysis.health.node import Requirements, validate_facts
 from torchscale.analysis.prediction.predict import predict_series
 from torchscale.analysis.prediction.series import Measured, make_series
@@ -33,6 +36,7 @@ from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.config.choices import ResultSchema
 from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.formats.export import summary_csv
+from torchscale.report.formats.history_export import history_json
 from torchscale.report.formats.machine_export import ceilings_json
 from torchscale.report.formats.prediction_export import prediction_json
 from torchscale.report.formats.report_export import summary_json
@@ -44,6 +48,7 @@ from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.exports.comparison import OutcomeName, VerdictName
 from torchscale.schema.exports.summary_row import SUMMARY_COLUMNS
 from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.schema.state import State
 
 KEYS: dict[str, list[str]] = json.loads((Path(__file__).parent / "published_keys.json").read_text())
@@ -100,6 +105,13 @@ def autopsy_text() -> str:
     return explain_hang([waiting(0), rank(1, looped(19))]).model_dump_json()
 
 
+def fleet_text() -> str:
+    """Four nodes, one of them with another driver, and a slow link."""
+    pairwise, _ = judge_pairwise([0, 1, 2, 3], NAMES, times(4, {(1, 3): 1.6}, 1), {}, backend="gloo", message_bytes=4)
+    nodes = [*(fleet_node(rank) for rank in range(3)), with_driver(3, "470.1")]
+    return judge_fleet(nodes, CollectiveFacts(backend="gloo", world_size=4), pairwise).model_dump_json()
+
+
 DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.REPORT, "report", lambda: summary_json(measured())),
     (ResultSchema.REPORT, "report of a diagnosed run", lambda: summary_json(diagnosed())),
@@ -107,9 +119,11 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.MACHINE, "machine", lambda: ceilings_json(measured().machine)),
     (ResultSchema.MAX_BATCH, "max-batch", lambda: search().to_json()),
     (ResultSchema.PREDICT, "predict", lambda: prediction_json(predictions())),
+    (ResultSchema.HISTORY, "history", lambda: history_json(changed_history())),
     (ResultSchema.TUNE, "tune", lambda: tuning_export().model_dump_json()),
     (ResultSchema.PROFILE, "profile", profile_text),
     (ResultSchema.VALIDATE, "validate", lambda: validate_facts(node(), Requirements()).model_dump_json()),
+    (ResultSchema.FLEET, "fleet", fleet_text),
     (ResultSchema.AUTOPSY, "autopsy", autopsy_text),
     (ResultSchema.BASELINE, "baseline", lambda: result_set(measured(), "main").model_dump_json()),
 ]

@@ -6,6 +6,7 @@ they call most equal pairs different.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +24,7 @@ from torchscale.analysis.comparison.pair import (
     Score,
     Verdict,
 )
-from torchscale.analysis.stats.ratios import LogRatio, holm, log_ratio, mean_ratio, quotient
+from torchscale.analysis.stats.ratios import LogRatio, holm, log_ratio, mean_ratio, quotient, ratio_to_median
 from torchscale.analysis.stats.sessions import session_noise, with_session_noise
 from torchscale.config.choices import MatchKey, Metric
 from torchscale.schema.cells.kinds import as_kind
@@ -65,6 +66,7 @@ def compare(
     ignore_precision: bool = False,
     match: Sequence[MatchKey] = (),
     accept_flags: bool = False,
+    median: bool = False,
 ) -> Pair:
     """``other`` against ``reference``.
 
@@ -75,6 +77,7 @@ def compare(
         ignore_precision: Match cells that differ in precision alone.
         match: Match training and memory cells by these alone, whatever else differs.
         accept_flags: Give a verdict also where the sides were measured under unequal conditions.
+        median: Take the median over the reference's sessions instead of the mean over its launches.
 
     Raises:
         UsageError: ``match`` does not tell cells of a side apart.
@@ -87,7 +90,7 @@ def compare(
             cells.append(CellComparison(before, after, outcome))
             continue
         sides = (_side(before, reference, prices[0]), _side(after, other, prices[1]))
-        cells.append(_compare_cells(before, after, sides, accept_flags=accept_flags))
+        cells.append(_compare_cells(before, after, sides, accept_flags=accept_flags, median=median))
     judged = {metric: _judged(metric, changes, threshold) for metric, changes in _by_metric(cells).items()}
     verdicts = {id(change): new for changes, _ in judged.values() for change, new in changes}
     cells = [replace(cell, changes=tuple(verdicts[id(change)] for change in cell.changes)) for cell in cells]
@@ -123,24 +126,27 @@ def _side(cell: ResultCell, results: ResultSet, price: float | None) -> _Side:
 
 
 def _compare_cells(
-    before: ResultCell, after: ResultCell, sides: tuple[_Side, _Side], *, accept_flags: bool
+    before: ResultCell, after: ResultCell, sides: tuple[_Side, _Side], *, accept_flags: bool, median: bool
 ) -> CellComparison:
     conditions = () if accept_flags else unequal_conditions(before, after)
     keys = list(sides[0].values)
     changes = [
-        _change(key, sides, () if key.metric in _UNAFFECTED else conditions) for key in keys if key in sides[1].values
+        _change(key, sides, () if key.metric in _UNAFFECTED else conditions, median=median)
+        for key in keys
+        if key in sides[1].values
     ]
     absent = tuple(key for key in keys if key not in sides[1].values)
     return CellComparison(before, after, Outcome.COMPARED, tuple(changes), absent)
 
 
-def _change(key: MetricKey, sides: tuple[_Side, _Side], conditions: tuple[str, ...]) -> Change:
+def _change(key: MetricKey, sides: tuple[_Side, _Side], conditions: tuple[str, ...], *, median: bool) -> Change:
     old, new = (side.values[key] for side in sides)
-    ratio, groups = log_ratio(new, old), [side.groups(key) for side in sides]
+    groups = [side.groups(key) for side in sides]
+    ratio = ratio_to_median(new, groups[0]) if median else log_ratio(new, old)
     noise = session_noise(groups)
     return Change(
         key,
-        _level(old),
+        math.exp(math.log(_level(new)) - ratio.log) if median else _level(old),
         _level(new),
         ratio if noise is None else with_session_noise(ratio, groups, noise),
         (len(old), len(new)),

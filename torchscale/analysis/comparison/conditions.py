@@ -75,6 +75,11 @@ def unequal_conditions(before: ResultCell, after: ResultCell) -> tuple[str, ...]
     return tuple(unequal)
 
 
+def flagged_conditions(cell: ResultCell) -> tuple[str, ...]:
+    """Which of ``CONDITIONS`` more than a third of a cell's launches were measured under."""
+    return tuple(flag.value for flag in CONDITIONS if _flagged_share(cell, flag) > _SHARE_GAP + _TOLERANCE)
+
+
 def _unequal_load(before: ResultCell, after: ResultCell) -> bool:
     """Whether other processes took more of the cores on one side, by as much as makes a launch contended."""
     loads = [[launch.other_processes for launch in side.launches] for side in (before, after)]
@@ -120,6 +125,7 @@ def session_facts(session: Session) -> dict[str, str]:
         "NCCL": versions.nccl,
         "driver": versions.driver,
         "transformers": versions.transformers,
+        "git branch": environment.git_branch,
         "git commit": environment.git_commit,
         **{f"{_VARIABLE}{name}": value for name, value in environment.env.items()},
     }

@@ -145,6 +145,11 @@ def _by_workload(cells: Sequence[ResultCell], precision_counts: bool) -> dict[st
     return by_workload
 
 
+def workload_key(cell: AnyCell) -> str:
+    """Equal for cells that measure the same, on whatever device and however long."""
+    return _workload(cell, precision_counts=True)
+
+
 def _workload(cell: AnyCell, precision_counts: bool) -> str:
     without = _HOW_MEASURED if precision_counts else {*_HOW_MEASURED, "precision"}
     memory = as_kind(cell, MemoryCell)
@@ -180,7 +185,11 @@ def cell_differences(sides: Sequence[Sequence[Match]]) -> list[Difference]:
 
 def differences(sets: Sequence[ResultSet]) -> list[Difference]:
     """Everything of machines, software and settings that is not equal on all sides; the forbidding ones first."""
-    columns = [_facts(results) for results in sets]
+    return unequal_facts([result_facts(results) for results in sets])
+
+
+def unequal_facts(columns: Sequence[Mapping[str, str]]) -> list[Difference]:
+    """What is not equal in all of these :func:`result_facts`; what forbids a comparison first."""
     names = dict.fromkeys(name for column in columns for name in column)
     unequal = []
     for name in names:
@@ -191,7 +200,8 @@ def differences(sets: Sequence[ResultSet]) -> list[Difference]:
     return sorted(unequal, key=lambda difference: not difference.forbids)
 
 
-def _facts(results: ResultSet) -> dict[str, str]:
+def result_facts(results: ResultSet) -> dict[str, str]:
+    """Everything of a run's machine, software and settings that can change a figure, by name."""
     measured = [cell for cell in results.cells if cell.state is State.OK]
     facts = {
         "device": _listed(cell.device for cell in measured),

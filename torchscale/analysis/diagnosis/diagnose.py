@@ -21,7 +21,12 @@ from torchscale.analysis.diagnosis.rules_device import (
     throttling,
 )
 from torchscale.analysis.diagnosis.rules_nodes import straggling_node
-from torchscale.analysis.diagnosis.rules_pipeline import intermittent_peer, slow_peer, uneven_stages
+from torchscale.analysis.diagnosis.rules_pipeline import (
+    intermittent_peer,
+    slow_peer,
+    uneven_micro_batches,
+    uneven_stages,
+)
 from torchscale.analysis.diagnosis.rules_ranks import input_pipeline, load_imbalance, pauses, straggler
 from torchscale.analysis.diagnosis.rules_spells import intermittent_straggler
 from torchscale.analysis.diagnosis.signals import SignalName, Signals
@@ -88,6 +93,13 @@ _RULES = (
     ),
     DiagnosisRule(FindingKind.STRAGGLER, (SignalName.COMPUTE,), slow_peer, of_several_ranks=True, staged=True),
     DiagnosisRule(FindingKind.UNEVEN_STAGES, (SignalName.COMPUTE,), uneven_stages, of_several_ranks=True, staged=True),
+    DiagnosisRule(
+        FindingKind.UNEVEN_MICRO_BATCHES,
+        (SignalName.MICRO_BATCHES,),
+        uneven_micro_batches,
+        of_several_ranks=True,
+        staged=True,
+    ),
     DiagnosisRule(FindingKind.PAUSES, (SignalName.PAUSES,), pauses),
     DiagnosisRule(
         FindingKind.LOAD_IMBALANCE, (SignalName.WAIT, SignalName.BLAME), load_imbalance, of_several_ranks=True

@@ -125,6 +125,7 @@ def sync_variance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         FindingKind.INTERMITTENT_STRAGGLER,
         FindingKind.LOAD_IMBALANCE,
         FindingKind.UNEVEN_STAGES,
+        FindingKind.UNEVEN_MICRO_BATCHES,
         FindingKind.PAUSES,
         FindingKind.INPUT_PIPELINE,
     )

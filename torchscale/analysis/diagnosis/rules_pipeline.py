@@ -25,6 +25,9 @@ STAGE_EXCESS = 0.10
 head on the last make some difference in every pipeline."""
 STAGE_FLOOR = 0.05
 """Share of the step that an even split would gain at most; as for exposed communication, some is left in every run."""
+MICRO_BATCH_SPREAD = 0.10
+"""Standard deviation of the lengths of a step's micro-batches, as a share of their mean, from which on they are uneven.
+Chosen as for ranks and stages."""
 STEADY_SHARE = 0.5
 """Of the mean excess, in every quarter of the run, as for other stragglers."""
 BLOCKS = 12
@@ -137,6 +140,36 @@ def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         advice=f"move layers from stage {slowest + 1} to stage {int(means.argmin()) + 1}, which has least; count the "
         "embedding and the head as layers"
         + (f". It is one rank, and a slow device looks the same: compare {where}'s clocks with others'" * alone),
+    )
+
+
+def uneven_micro_batches(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+    """Micro-batches of a step that compute longer than others on all stages, as long sequences do."""
+    del findings
+    if (refusal := _cannot_compare(signals)) is not None:
+        return refusal
+    lengths = signals.micro_batch_lengths
+    assert signals.stages is not None and lengths is not None  # noqa: S101 - it refuses without, and `needs`
+    mean, half = mean_interval(lengths.shared_variance.tolist())
+    # A pipeline of S equal stages takes the sum of the micro-batches and S - 1 times the longest.
+    gain = (len(signals.stages) - 1) * (lengths.longest - 1) * lengths.seconds
+    if half is None or mean <= half or mean < MICRO_BATCH_SPREAD**2 or gain < STAGE_FLOOR * signals.step_seconds:
+        return None
+    places = ", ".join(f"{number}: {value:.2f}" for number, value in enumerate(lengths.relative.tolist(), start=1))
+    return Finding(
+        kind=FindingKind.UNEVEN_MICRO_BATCHES,
+        cost_percent=percent(gain, signals),
+        cost_seconds=gain,
+        confidence=Confidence.HIGH if _enough(signals) else Confidence.MEDIUM,
+        summary=f"micro-batches of a step differ: the longest computes {lengths.longest:.1f} times the mean of its "
+        "step, on every stage, and the stages wait for it one after the other",
+        evidence=(
+            f"lengths vary by {format_percent(float(np.sqrt(mean)), 0)} (standard deviation within a step) on which "
+            f"the {len(signals.stages)} stages agree, over {_extent(signals)}",
+            f"compute of each micro-batch over their mean, by place in the step: {places}",
+        ),
+        advice="give every micro-batch equally many tokens: pack sequences, or spread long ones over the micro-batches "
+        "before the batch is cut",
     )
 
 

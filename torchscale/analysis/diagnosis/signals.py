@@ -108,6 +108,24 @@ class FetchedMemory:
 
 
 @dataclass(frozen=True)
+class MicroBatchLengths:
+    """How long the micro-batches of a pipeline's steps compute beside each other.
+
+    Attributes:
+        relative: By place in the step, over the mean of the step's micro-batches; mean over steps.
+        longest: The longest of a step over the mean of its micro-batches; mean over steps.
+        shared_variance: Of each step: the variance of relative lengths on which the stages agree. What a single stage
+            shows is noise, or that stage's.
+        seconds: Both passes of a micro-batch on a stage, mean.
+    """
+
+    relative: SignalSeries
+    longest: float
+    shared_variance: SignalSeries
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Signals:
     """Everything that a rule may ask for; ``None`` was not measured, and rules that need it abstain.
 
@@ -151,6 +169,7 @@ class Signals:
             ``None`` where ``staged`` is false, or which ranks belong together is not known.
         why_no_stages: What is missing to know the stages, where they are not known.
         micro_batches: That pass through the pipeline in a step; ``None`` where it is not known.
+        micro_batch_lengths: How long each of them computes.
         trusted: Whether the recording is good enough to name a rank.
         hosts: Machine of each rank, in the order of rows.
     """
@@ -189,6 +208,7 @@ class Signals:
     stages: tuple[tuple[int, ...], ...] | None = None
     why_no_stages: str = ""
     micro_batches: int | None = None
+    micro_batch_lengths: MicroBatchLengths | None = None
     trusted: bool = True
     hosts: tuple[str, ...] | None = None
 
@@ -218,6 +238,7 @@ class SignalName(Enum):
     READBACK_WAIT = "the host's waits for the device"
     PAGEABLE = "the memory that copies go from and to"
     THROTTLED = "reasons for lowered clocks"
+    MICRO_BATCHES = "the compute of each micro-batch, between sends and receives whose partners are known"
 
     def read(self, signals: Signals) -> object | None:
         """The signal; ``None`` where it was not measured."""
@@ -241,6 +262,7 @@ _READERS: dict[SignalName, Callable[[Signals], object | None]] = {
     SignalName.READBACK_WAIT: lambda signals: signals.readback_wait,
     SignalName.PAGEABLE: lambda signals: signals.pageable,
     SignalName.THROTTLED: lambda signals: signals.throttled,
+    SignalName.MICRO_BATCHES: lambda signals: signals.micro_batch_lengths,
 }
 """Attributes are named here and not by text, so that the type checker sees a renamed one."""
 

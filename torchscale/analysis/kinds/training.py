@@ -90,7 +90,7 @@ def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:
     """Throughput, p95 of the step, memory of the fullest rank, samples per joule."""
     result = payload(record, TrainingResult)
     peaks = [peak for rank in result.ranks if (peak := rank.memory.peak_bytes) is not None]
-    energy, steps = joules(record.telemetry), result.measured_steps
+    energy, steps = joules(record.machine_telemetry), result.measured_steps
     samples = steps * sum(rank.samples_per_step for rank in result.ranks)
     return {
         MetricKey(metric=Metric.THROUGHPUT): samples_per_second(result),

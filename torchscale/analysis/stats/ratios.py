@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchscale.analysis.stats.series import student_t_quantile
 
@@ -84,6 +84,29 @@ def log_ratio(after: Sequence[float], before: Sequence[float]) -> LogRatio:
     if not any(variance for variance, _ in parts):
         return LogRatio(log, 0.0, float(len(after) + len(before) - 2))
     return LogRatio(log, *_combined(parts))
+
+
+def ratio_to_median(after: Sequence[float], before: Sequence[Sequence[float]]) -> LogRatio:
+    """Geometric mean of ``after`` ÷ the median over groups of the geometric mean of each; all values positive, one for
+    each launch. The variance of a median is π/2 times that of a mean where noise is normal, and smaller where it has
+    heavier tails (Kendall and Stuart, 1977, 10.10): π/2 is taken.
+
+    Raises:
+        ValueError: a value is not positive, or a side is empty.
+    """
+    flat = [value for group in before for value in group]
+    mean = log_ratio(after, flat)
+    levels = [statistics.fmean(math.log(value) for value in group) for group in before]
+    log = statistics.fmean(math.log(value) for value in after) - statistics.median(levels)
+    if mean.error is None:
+        return LogRatio(log)
+    sides = [[math.log(value) for value in side] for side in (after, flat)]
+    shares = (1.0, math.pi / 2)
+    parts = [
+        (share * statistics.variance(side) / len(side), float(len(side) - 1))
+        for share, side in zip(shares, sides, strict=True)
+    ]
+    return LogRatio(log, *_combined(parts)) if any(variance for variance, _ in parts) else replace(mean, log=log)
 
 
 def mean_ratio(ratios: Sequence[LogRatio]) -> LogRatio:

@@ -17,6 +17,7 @@ from torchscale.analysis.diagnosis.signals import (
     step_windows,
 )
 from torchscale.analysis.trace.intervals import IntervalSet
+from torchscale.analysis.trace.micro_batches import find_micro_batches
 from torchscale.analysis.trace.stages import StageLayout
 from torchscale.analysis.trace.waits import Waits
 from torchscale.analysis.trace.windows import NS, RankWindow
@@ -110,6 +111,7 @@ def _staged_signals(signals: Signals, ranks: list[RankWindow], layout: StageLayo
         int(((rank.trace.collectives.start >= rank.start) & (rank.trace.collectives.start < rank.end)).sum())
         for rank in ranks
     ]
+    micro_batches = find_micro_batches(ranks, layout)
     return replace(
         signals,
         collectives=min(operations),
@@ -121,6 +123,7 @@ def _staged_signals(signals: Signals, ranks: list[RankWindow], layout: StageLayo
         staged=True,
         stages=layout.stages,
         micro_batches=_micro_batches(ranks, steps),
+        micro_batch_lengths=None if micro_batches is None else micro_batches.lengths,
     )
 
 

@@ -38,6 +38,24 @@ class StageLayout:
     reason: str = ""
 
 
+def partner_column(position: int, column: int, layout: StageLayout, ranks: int) -> int | None:
+    """The rank at a position of this rank's pipeline: a group holds one rank of each stage, or all ranks.
+
+    Args:
+        position: Place in the process group.
+        column: Of this rank.
+        layout: The stages.
+        ranks: Number of all ranks.
+    """
+    stages = layout.stages
+    if stages is None:
+        return position if position < ranks else None
+    if position >= len(stages):
+        return None
+    stage = next(stage for stage in stages if column in stage)
+    return stages[position][stage.index(column)]
+
+
 def find_stages(ranks: Sequence[RankTrace]) -> StageLayout:
     """The stages of ranks that send to and receive from each other; none where they do not."""
     if not any(rank.collectives.point_to_point.any() for rank in ranks) or len(ranks) < 2:

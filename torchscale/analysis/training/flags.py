@@ -87,9 +87,9 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
     others = other_processes_share(result.ranks)
     if others is not None and others > OTHER_PROCESSES_LIMIT:
         flags.add(Flag.CONTENDED)
-    if _shared_gpus(record.telemetry, result.ranks):
+    if _shared_gpus(record.machine_telemetry, result.ranks):
         flags.add(Flag.CONTENDED)
-    if _throttled(record.telemetry, result.ranks):
+    if _throttled(record.machine_telemetry, result.ranks):
         flags.add(Flag.THROTTLED)
     return flags
 
@@ -105,19 +105,18 @@ def _drifts(seconds: Sequence[float]) -> bool:
     return interval is None or not interval[0] <= 1 <= interval[1]
 
 
-def _throttled(telemetry: Telemetry | None, ranks: Sequence[RankRecord]) -> bool:
-    """Whether the driver gave a reason at any reading, or between batches."""
-    read = telemetry is not None and any(use.throttle_reasons for use in telemetry.gpus)
+def _throttled(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> bool:
+    """Whether a driver gave a reason at any reading, or between batches."""
+    read = any(use.throttle_reasons for telemetry in machines if telemetry is not None for use in telemetry.gpus)
     return read or any(rank.signals is not None and rank.signals.throttle_reasons for rank in ranks)
 
 
-def _shared_gpus(telemetry: Telemetry | None, ranks: Sequence[RankRecord]) -> bool:
+def _shared_gpus(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> bool:
     """Whether more processes computed on a GPU than ranks of ours. Counted, not looked up: in a container the driver
     may give the host's process numbers, or none."""
-    if telemetry is None:
-        return False
     ours = Counter((rank.device.uuid or "").removeprefix("GPU-") for rank in ranks)
-    return any((use.processes_peak or 0) > ours[use.uuid.removeprefix("GPU-")] > 0 for use in telemetry.gpus)
+    uses = [use for telemetry in machines if telemetry is not None for use in telemetry.gpus]
+    return any((use.processes_peak or 0) > ours[use.uuid.removeprefix("GPU-")] > 0 for use in uses)
 
 
 def other_processes_shares(ranks: Sequence[RankRecord]) -> list[float] | None:
@@ -136,9 +135,20 @@ def other_processes_share(ranks: Sequence[RankRecord]) -> float | None:
         return None
     if all(load.pinned for load in loads):
         return max((load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores) for load in loads)
-    # Unpinned ranks share the host's cores: what rank 0 saw busy, less what all the ranks used.
-    used = math.fsum(load.process_seconds for load in loads)
-    return max(0.0, loads[0].busy_seconds - used) / (loads[0].wall_seconds * loads[0].cores)
+    return max(_unpinned_share(host) for host in _by_host(ranks))
+
+
+def _by_host(ranks: Sequence[RankRecord]) -> list[list[RankRecord]]:
+    hosts: dict[str, list[RankRecord]] = {}
+    for rank in ranks:
+        hosts.setdefault(rank.hostname, []).append(rank)
+    return list(hosts.values())
+
+
+def _unpinned_share(ranks: Sequence[RankRecord]) -> float:
+    """Unpinned ranks of a host share its cores: what its first rank saw busy, less what they all used."""
+    first, used = ranks[0].host_load, math.fsum(rank.host_load.process_seconds for rank in ranks)
+    return max(0.0, first.busy_seconds - used) / (first.wall_seconds * first.cores)
 
 
 def _share_devices(ranks: Sequence[RankRecord]) -> bool:

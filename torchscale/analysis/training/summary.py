@@ -28,7 +28,7 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import FlopCount, RankRecord
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.steps import Digest, StepDigest, StopRule
-from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Diagnosis, Finding, FindingKind
@@ -82,7 +82,8 @@ class Figures:
         flops: Of the model, from any launch of the run that counted them.
         joules_per_step, samples_per_joule: Of all GPUs, geometric mean over launches; ``None`` where the driver does
             not say.
-        telemetry: Of the first launch.
+        telemetry: Of the first launch, on its first node.
+        nodes: Host name and telemetry of each node of the first launch; empty for a single node.
     """
 
     samples_per_second: float
@@ -111,6 +112,13 @@ class Figures:
     joules_per_step: float | None = None
     samples_per_joule: float | None = None
     telemetry: Telemetry | None = None
+    nodes: tuple[tuple[str, Telemetry | None], ...] = ()
+
+    @property
+    def gpus(self) -> tuple[GpuUse, ...]:
+        """What was read of the GPUs of all nodes in the first launch."""
+        machines = [telemetry for _, telemetry in self.nodes] if self.nodes else [self.telemetry]
+        return tuple(use for telemetry in machines if telemetry is not None for use in telemetry.gpus)
 
     @property
     def uncertainty(self) -> float | None:
@@ -237,6 +245,10 @@ def training_figures(cell: TrainingCell, launches: Sequence[LaunchRecord], signa
         joules_per_step=energy,
         samples_per_joule=None if not energy else cell.global_batch_size / energy,
         telemetry=launches[0].telemetry,
+        nodes=tuple(
+            (node.hostname, telemetry)
+            for node, telemetry in zip(launches[0].nodes, launches[0].machine_telemetry, strict=False)
+        ),
     )
 
 
@@ -249,7 +261,7 @@ def _joules_per_step(launches: Sequence[LaunchRecord]) -> float | None:
     """Geometric mean over launches; ``None`` where one was not read, or took nothing."""
     energies = []
     for record in launches:
-        total = joules(record.telemetry)
+        total = joules(record.machine_telemetry)
         if not total:
             return None
         energies.append(total / payload(record, TrainingResult).measured_steps)

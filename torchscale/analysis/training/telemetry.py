@@ -49,10 +49,10 @@ def digest_telemetry(
     )
 
 
-def joules(telemetry: Telemetry | None) -> float | None:
-    """Energy of all GPUs over the measured steps: the counters', else mean power × time; ``None`` where a GPU has
-    neither, or there is none."""
-    if telemetry is None or not telemetry.gpus:
+def joules(machines: Sequence[Telemetry | None]) -> float | None:
+    """Energy of all GPUs of all machines over the measured steps: the counters', else mean power × time; ``None`` where
+    a GPU has neither, or a machine has none or was not read."""
+    if not all(telemetry is not None and telemetry.gpus for telemetry in machines):
         return None
     parts = [
         use.energy_joules
@@ -60,6 +60,8 @@ def joules(telemetry: Telemetry | None) -> float | None:
         else None
         if use.power_watts is None
         else use.power_watts * telemetry.seconds
+        for telemetry in machines
+        if telemetry is not None
         for use in telemetry.gpus
     ]
     known = [part for part in parts if part is not None]

@@ -35,15 +35,16 @@ from torchscale.schema.launch.nodes import (
     TO_NODE,
     Alive,
     AskClock,
+    CheckStep,
     Clock,
     Collected,
+    Description,
     End,
     Ended,
     FileFollows,
     Finish,
     Join,
     Leaving,
-    NodeDescription,
     Reach,
     Reached,
     Refused,
@@ -63,7 +64,7 @@ class Follower:
     """A node's connection to the first node of its sweep."""
 
     def __init__(self, cluster: Cluster, token: bytes, *, silent_seconds: float, version: str = __version__) -> None:
-        self.orders: queue.Queue[Start | Finish] = queue.Queue()
+        self.orders: queue.Queue[Start | CheckStep | Finish] = queue.Queue()
         """What the first node wants; :class:`Finish` is the last one, also where the connection is lost."""
         self._introduction = Introduction(cluster.node_rank, cluster.nodes, socket.gethostname(), version)
         self._cluster, self._token, self._silent_seconds = cluster, token, silent_seconds
@@ -88,7 +89,7 @@ class Follower:
         return resolve(self._cluster.host)
 
     def join(
-        self, description: NodeDescription | None, seconds: float, stopped: Callable[[], bool], problem: str = ""
+        self, description: Description | None, seconds: float, stopped: Callable[[], bool], problem: str = ""
     ) -> None:
         """Connect and ask to take part; without a ``description``, say why this node cannot.
 
@@ -151,7 +152,7 @@ class Follower:
 
     # Called in the network's thread.
 
-    async def _connect(self, address: str, description: NodeDescription | None, problem: str) -> None:
+    async def _connect(self, address: str, description: Description | None, problem: str) -> None:
         reader, writer = await asyncio.wait_for(asyncio.open_connection(address, self._cluster.port), HANDSHAKE_SECONDS)
         try:
             channel = await asyncio.wait_for(
@@ -191,7 +192,7 @@ class Follower:
             )
             failed = {peer.node_rank: reason for peer, reason in zip(peers, results, strict=True) if reason}
             await channel.send(Reached(failed=failed))
-        elif isinstance(message, Start):
+        elif isinstance(message, Start | CheckStep):
             self.orders.put(message)
         elif isinstance(message, End):
             self._end = message

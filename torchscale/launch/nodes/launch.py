@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
@@ -39,6 +38,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.logs import open_log
+from torchscale.util.scratch import scratch_directory
 
 END_SECONDS = 30.0
 """For the other nodes' torchruns after the first one's: TERM and KILL take up to 10 s, and torchrun's own barrier at
@@ -166,8 +166,7 @@ def run_part(
         local_address=local_address,
         interface=addresses().get(local_address, ""),
     )
-    with tempfile.TemporaryDirectory(prefix="torchscale-node-") as name:
-        directory = Path(name)
+    with scratch_directory("node") as directory:
         atomic_write_model(directory / "task.json", task)
         local_size = plan.local_size(cell.world_size)
         command = torchrun_command(local_size, directory, str(directory / "task.json"), place=place)

@@ -31,14 +31,17 @@ from torchscale.launch.nodes.channel import (
 from torchscale.launch.nodes.loop import LoopThread
 from torchscale.launch.nodes.members import Member, Part, RemoteLaunch
 from torchscale.launch.nodes.network import listen
-from torchscale.launch.nodes.preflight import MAX_CLOCK_OFFSET_SECONDS, differences
+from torchscale.launch.nodes.preflight import differences
 from torchscale.launch.process import wait_until
 from torchscale.schema.launch.nodes import (
+    MAX_CLOCK_OFFSET_SECONDS,
     TO_LEADER,
     Alive,
     AskClock,
+    CheckStep,
     Clock,
     Collected,
+    Description,
     End,
     Ended,
     FileFollows,
@@ -77,7 +80,7 @@ class Leader:
         self,
         server: socket.socket,
         token: bytes,
-        description: NodeDescription,
+        description: Description,
         nodes: int,
         *,
         silent_seconds: float,
@@ -197,14 +200,10 @@ class Leader:
         counts_flops: bool,
     ) -> RemoteLaunch:
         """Start a launch on the other ``nodes``. ``names``: which files each may send, and where they go."""
-        remote = RemoteLaunch(next(self._orders))
-        with self._lock:
-            members = {node.node_rank: self._members[node.node_rank] for node in nodes[1:]}
-            remote.parts = tuple(Part(members[node.node_rank], names(node)) for node in nodes[1:])
-            self._running = remote
-        for place, part in enumerate(remote.parts, start=1):
-            order = Start(
-                order=remote.order,
+
+        def order(number: int, place: int) -> Start:
+            return Start(
+                order=number,
                 cell_id=cell_id,
                 launch=launch,
                 node_rank=place,
@@ -212,7 +211,33 @@ class Leader:
                 master_port=master_port,
                 counts_flops=counts_flops,
             )
-            self._network.start(self._tell(part.member, order))
+
+        return self._begin(nodes, names, order)
+
+    def start_check(
+        self,
+        nodes: Sequence[LaunchNode],
+        names: Callable[[LaunchNode], Mapping[str, Path]],
+        steps: Sequence[CheckStep],
+    ) -> RemoteLaunch:
+        """Start a step of ``validate`` on the other ``nodes``: ``steps[i]`` on ``nodes[i]``, but for its number."""
+        return self._begin(
+            nodes, names, lambda number, place: steps[place].model_copy(update={"order": number, "node_rank": place})
+        )
+
+    def _begin(
+        self,
+        nodes: Sequence[LaunchNode],
+        names: Callable[[LaunchNode], Mapping[str, Path]],
+        order: Callable[[int, int], BaseModel],
+    ) -> RemoteLaunch:
+        remote = RemoteLaunch(next(self._orders))
+        with self._lock:
+            members = {node.node_rank: self._members[node.node_rank] for node in nodes[1:]}
+            remote.parts = tuple(Part(members[node.node_rank], names(node)) for node in nodes[1:])
+            self._running = remote
+        for place, part in enumerate(remote.parts, start=1):
+            self._network.start(self._tell(part.member, order(remote.order, place)))
         return remote
 
     def end(self, remote: RemoteLaunch, *, at_once: bool = False, dump_stacks: bool = False) -> None:
@@ -336,7 +361,8 @@ class Leader:
             await self._refuse_node(channel, introduction, f"{label} differs in " + "; ".join(differing))
             return None
         offset = await self._clock_offset(channel)
-        if abs(offset) > MAX_CLOCK_OFFSET_SECONDS:
+        is_sweep = isinstance(message.description, NodeDescription)  # of a check, it is part of the result
+        if is_sweep and abs(offset) > MAX_CLOCK_OFFSET_SECONDS:
             problem = (
                 f"its clock is {abs(offset):.1f} s {'ahead' if offset > 0 else 'behind'}; set it, by NTP for example"
             )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from torchscale.launch.nodes.channel import Channel, ChannelError
-from torchscale.schema.launch.nodes import Ended, FileFollows, NodeDescription
+from torchscale.schema.launch.nodes import Description, Ended, FileFollows
 
 MAX_LAUNCH_BYTES = 4 << 30
 """Of the files of one node and launch: the steps of eight ranks for hours, at 250 bytes a step."""
@@ -21,7 +21,7 @@ class Member:
     """A node that takes part, or did."""
 
     node_rank: int
-    description: NodeDescription
+    description: Description
     address: str
     port: int
     channel: Channel

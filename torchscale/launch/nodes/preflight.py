@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchscale.schema.launch.nodes import NodeDescription
+from torchscale.schema.launch.nodes import CheckDescription, Description, NodeDescription
 
-MAX_CLOCK_OFFSET_SECONDS = 5.0
-"""Failures of ranks are put in order by their times, and the earliest is taken for the cause. A rank fails within a few
-seconds of another; clocks that NTP keeps differ by milliseconds."""
 _MAX_SHOWN = 120
 """Characters of a value in a message."""
 
 
-def differences(first: NodeDescription, other: NodeDescription) -> list[str]:
+def differences(first: Description, other: Description) -> list[str]:
     """What of ``other`` differs from the first node, each as ``torch: 2.12.0, 2.13.0 on n1``; empty where nothing
     that matters does."""
     where = f"on {first.hostname}"
-    return [f"{name}: {_shown(theirs)}, {_shown(ours)} {where}" for name, ours, theirs in _pairs(first, other)]
+    if isinstance(first, NodeDescription) and isinstance(other, NodeDescription):
+        differing: list[tuple[str, object, object]] = list(_pairs(first, other))
+    elif isinstance(first, CheckDescription) and isinstance(other, CheckDescription):
+        names = sorted({*first.settings, *other.settings})
+        values = [(name, first.settings.get(name), other.settings.get(name)) for name in names]
+        differing = [(name, ours, theirs) for name, ours, theirs in values if ours != theirs]
+    else:
+        differing = [("command", _command(first), _command(other))]
+    return [f"{name}: {_shown(theirs)}, {_shown(ours)} {where}" for name, ours, theirs in differing]
+
+
+def _command(description: Description) -> str:
+    return "benchmark" if isinstance(description, NodeDescription) else "validate"
 
 
 def _pairs(first: NodeDescription, other: NodeDescription) -> Iterator[tuple[str, object, object]]:

@@ -44,6 +44,7 @@ class ExportedCell:
         state, reason: How it ended.
         flags: By name.
         figures: In the order of the report.
+        parameters: Everything that was asked of the cell, and the machine it was measured on, by dotted name.
     """
 
     id: str
@@ -54,6 +55,7 @@ class ExportedCell:
     reason: str
     flags: tuple[str, ...]
     figures: tuple[Figure, ...]
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,13 @@ class ExportedRun:
         name: Of the run.
         cells: In plan order.
         checks: Of ``validate``; empty for a run.
+        id: The same for every export of the run, also after its folder was moved or renamed; empty for checks.
     """
 
     name: str
     cells: tuple[ExportedCell, ...] = ()
     checks: tuple[Check, ...] = ()
+    id: str = ""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,11 @@ def render_openmetrics(run: ExportedRun) -> Exported:
     return Exported(f"{_text(run, escape_quotes_in_help=True)}# EOF\n")
 
 
+def metric_name(figure: str) -> str:
+    """The name of a figure's metric."""
+    return f"{_PREFIX}_{_NOT_IN_NAMES.sub('_', figure)}"
+
+
 def _text(run: ExportedRun, *, escape_quotes_in_help: bool) -> str:
     lines: list[str] = []
     for name, metric in _metrics(run).items():
@@ -49,9 +54,7 @@ def _metrics(run: ExportedRun) -> dict[str, _Metric]:
     """Name → metric: all samples of a metric stand together, as the format wants it."""
     metrics: dict[str, _Metric] = {}
     for name, definition, labels, value in _samples(run):
-        metrics.setdefault(f"{_PREFIX}_{_NOT_IN_NAMES.sub('_', name)}", _Metric(definition)).samples.append(
-            ({"run": run.name, **labels}, value)
-        )
+        metrics.setdefault(metric_name(name), _Metric(definition)).samples.append(({"run": run.name, **labels}, value))
     return metrics
 
 

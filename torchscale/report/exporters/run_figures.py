@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+
+from torchscale.analysis.comparison.conditions import session_numbers
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
+from torchscale.config.resume_keys import fixed_values
 from torchscale.report.exporters.figure import ExportedCell, ExportedRun
 from torchscale.report.kinds import report_kind
 from torchscale.schema.node.check import Validation
+from torchscale.schema.run.experiment_file import ExperimentFile, Session
+from torchscale.util.redaction import redact
 from torchscale.util.text import strip_control
 
 _LABELS = {"model": "model", "gpu_count": "gpus"}
@@ -16,11 +24,18 @@ _PROPERTIES = (
     *("activation_checkpointing", "data_source"),
 )
 """Columns that say what was measured."""
+_OF_A_CELL = frozenset(("id", "kind"))
+"""Keys of a cell that its parameters need not repeat."""
 
 
-def exported_run(summary: RunSummary) -> ExportedRun:
-    """Every cell of a run, those without figures too."""
-    return ExportedRun(summary.name, tuple(_cell(cell) for cell in summary.in_plan_order))
+def exported_run(summary: RunSummary, *, parameters: bool = False) -> ExportedRun:
+    """Every cell of a run, those without figures too; with ``parameters``, which take longer, where asked for."""
+    fixed = _texts("config", fixed_values(summary.experiment.config)) if parameters else {}
+    cells = tuple(
+        _cell(cell, _parameters(summary.experiment, cell, fixed) if parameters else {})
+        for cell in summary.in_plan_order
+    )
+    return ExportedRun(summary.name, cells, id=_run_id(summary.experiment))
 
 
 def exported_checks(validation: Validation, name: str) -> ExportedRun:
@@ -28,7 +43,7 @@ def exported_checks(validation: Validation, name: str) -> ExportedRun:
     return ExportedRun(name, checks=validation.checks)
 
 
-def _cell(summary: AnySummary) -> ExportedCell:
+def _cell(summary: AnySummary, parameters: Mapping[str, str]) -> ExportedCell:
     kind = report_kind(summary.cell.kind)
     row = {name: str(value) for name, value in kind.csv_row(summary).items() if value not in (None, "")}
     return ExportedCell(
@@ -40,4 +55,52 @@ def _cell(summary: AnySummary) -> ExportedCell:
         reason=strip_control(summary.reason),
         flags=tuple(sorted({*row.get("flags", "").split(), *row.get("efficiency_flags", "").split()})),
         figures=kind.figures(summary),
+        parameters=parameters,
     )
+
+
+def _run_id(file: ExperimentFile) -> str:
+    """Of what began the folder and never changes in it: when, where, and the command."""
+    first = [file.created_at, file.environment.hostname, file.environment.command, file.config.experiment_name]
+    return hashlib.sha256(json.dumps(first).encode()).hexdigest()[:16]
+
+
+def _parameters(file: ExperimentFile, summary: AnySummary, fixed: Mapping[str, str]) -> dict[str, str]:
+    """What was asked (``cell.``, ``config.``: only keys that are the same for every session), and where it was measured
+    (``environment.``, of the session of the cell's first launch; ``environment.sessions``: how many it has)."""
+    sessions = file.sessions
+    numbers = sorted(set(session_numbers(sessions, summary.facts.launches)))
+    session = sessions[numbers[0] if numbers else 0]
+    asked = {name: value for name, value in summary.cell.model_dump(mode="json").items() if name not in _OF_A_CELL}
+    environment = _environment(session)
+    if len(numbers) > 1:
+        environment["sessions"] = len(numbers)
+    return {**_texts("cell", asked), **fixed, **_texts("environment", environment)}
+
+
+def _environment(session: Session) -> dict[str, object]:
+    """The machine and its software; variables only where they were recorded, which leaves secrets out."""
+    environment = session.environment
+    content = environment.model_dump(mode="json", exclude={"devices", "env", "command", "cuda_available"})
+    names = [device.name for device in environment.devices]
+    return {
+        **content,
+        "devices": ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)),
+        "env": {name: redact(name, value) for name, value in environment.env.items()},
+        "command": " ".join(environment.command),
+        "tool_version": session.tool_version,
+    }
+
+
+def _texts(prefix: str, value: object) -> dict[str, str]:
+    """Dotted name → text of every leaf that has a value; a list is one leaf."""
+    return dict(_leaves(prefix, value))
+
+
+def _leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(f"{name}.{key}", item)
+    elif value not in (None, "", [], ()):
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield name, redact(name, strip_control(text))

@@ -69,7 +69,7 @@ def cell_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
     """The columns of ``summary.csv`` for a training cell."""
     cell, figures, compute, efficiency = summary.cell, summary.figures, summary.compute, summary.efficiency
     telemetry = None if figures is None else figures.telemetry
-    gpus = () if telemetry is None else telemetry.gpus
+    gpus = () if figures is None else figures.gpus
     return SummaryRow(
         cell_id=cell.id,
         model=cell.model,

@@ -15,6 +15,7 @@ from torchscale.schema.exports.report import (
     DecompositionExport,
     EfficiencyExport,
     FiguresExport,
+    NodeTelemetryExport,
     PartsExport,
     PeakExport,
     PhasesExport,
@@ -120,6 +121,7 @@ def _figures(figures: Figures) -> FiguresExport:
         bubble=None if bubble is None else BubbleExport(measured=bubble.measured, computed=bubble.computed),
         flops=figures.flops,
         telemetry=figures.telemetry,
+        nodes=tuple(NodeTelemetryExport(hostname=host, telemetry=telemetry) for host, telemetry in figures.nodes),
         steps=figures.steps,
     )
 

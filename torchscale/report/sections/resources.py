@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 
 from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.summary import Figures
 from torchscale.report.document import (
     Block,
     Bullets,
@@ -30,9 +32,11 @@ from torchscale.report.text.labels import (
     short_title,
 )
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.launch.telemetry import GpuUse
+from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.util.units import byte_unit, format_byte_rate, format_bytes, format_change, format_percent, format_rate
 
+_MAX_HOSTS = 16
+"""Of a cell over many: those that differ are on top, and more rows would bury the other cells."""
 _MAX_BARS = 12
 """Bars in a chart: more are narrower than their labels."""
 
@@ -127,10 +131,17 @@ def _memory_table(summary: RunSummary, measured: Sequence[MemorySummary]) -> Tab
 
 def telemetry_section(summary: RunSummary) -> Section:
     """GPU, CPU and network use while each cell was measured; empty where nothing was sampled."""
-    read = [(cell, cell.figures.telemetry) for cell in summary.measured if cell.figures and cell.figures.telemetry]
+    read = [
+        (cell, host, telemetry)
+        for cell in summary.measured
+        if cell.figures
+        for host, telemetry in _machines(cell.figures)
+        if telemetry
+    ]
     if not read:
         return Section("Telemetry", "telemetry", ())
-    with_gpus = any(telemetry.gpus for _, telemetry in read)
+    with_gpus = any(telemetry.gpus for _, _, telemetry in read)
+    with_hosts = any(host for _, host, _ in read)
     gpu_columns = (
         Column("GPU busy", True),
         Column("GPU memory", True),
@@ -143,6 +154,7 @@ def telemetry_section(summary: RunSummary) -> Section:
     )
     columns = (
         *identity_columns(summary),
+        *((Column("host", identifies=True),) if with_hosts else ()),
         *(gpu_columns if with_gpus else ()),
         Column("CPUs busy", True),
         Column("host memory", True),
@@ -150,7 +162,7 @@ def telemetry_section(summary: RunSummary) -> Section:
         Column("received", True),
     )
     rows = []
-    for cell, telemetry in read:
+    for cell, host, telemetry in read:
         figures = cell.figures
         assert figures is not None  # noqa: S101 - only measured cells come here
         gpus = _gpu_values(telemetry.gpus) if with_gpus else ()
@@ -161,6 +173,7 @@ def telemetry_section(summary: RunSummary) -> Section:
         rows.append(
             (
                 *identity_values(cell.cell),
+                *((TableValue(shortened(host)),) if with_hosts else ()),
                 *gpus,
                 *(energy if with_gpus else ()),
                 optional_value(telemetry.cpu_busy, lambda share: format_percent(share, 0)),
@@ -174,12 +187,17 @@ def telemetry_section(summary: RunSummary) -> Section:
         "and temperature. Energy comes from the GPUs' energy counters where available. Network counts all "
         "interfaces, including loopback."
     )
-    problems = dict.fromkeys(telemetry.problem for _, telemetry in read if telemetry.problem)
+    if with_hosts:
+        note += (
+            " Of several hosts those that differ most from their median come first, at most "
+            f"{_MAX_HOSTS} a cell; energy is that of all together."
+        )
+    problems = dict.fromkeys(telemetry.problem for _, _, telemetry in read if telemetry.problem)
     missing = tuple(f"No GPU telemetry: {shortened(problem)}." for problem in problems)
     if not with_gpus and not missing:
         missing = ("No GPU was used, so power, energy and clocks are not available.",)
     blocks: tuple[Block, ...] = (Paragraph(note), Table("Telemetry", columns, tuple(rows)))
-    busy = [telemetry.cpu_busy for _, telemetry in read if telemetry.cpu_busy is not None]
+    busy = [telemetry.cpu_busy for _, _, telemetry in read if telemetry.cpu_busy is not None]
     key = f"CPUs {format_range(busy, lambda share: format_percent(share, 0))} busy" if busy else ""
     return Section(
         "Telemetry",
@@ -189,6 +207,41 @@ def telemetry_section(summary: RunSummary) -> Section:
         key,
         on_paper=with_gpus,
     )
+
+
+def _machines(figures: Figures) -> Sequence[tuple[str, Telemetry | None]]:
+    """Host and telemetry of each node, those first that differ most from the median of all; of a single node, without
+    its name."""
+    if not figures.nodes:
+        return [("", figures.telemetry)]
+    read = [(host, telemetry) for host, telemetry in figures.nodes if telemetry is not None]
+    medians = [
+        statistics.median(values) if (values := [value for _, use in read if (value := pick(use)) is not None]) else 0.0
+        for pick in _COMPARED
+    ]
+
+    def difference(machine: tuple[str, Telemetry]) -> float:
+        values = [(pick(machine[1]), median) for pick, median in zip(_COMPARED, medians, strict=True)]
+        return max((abs(value / median - 1) for value, median in values if value is not None and median), default=0.0)
+
+    return sorted(read, key=difference, reverse=True)[:_MAX_HOSTS]
+
+
+def _mean_of_gpus(pick: Callable[[GpuUse], float | None]) -> Callable[[Telemetry], float | None]:
+    def mean(telemetry: Telemetry) -> float | None:
+        known = [value for gpu in telemetry.gpus if (value := pick(gpu)) is not None]
+        return statistics.fmean(known) if known else None
+
+    return mean
+
+
+_COMPARED: tuple[Callable[[Telemetry], float | None], ...] = (
+    _mean_of_gpus(lambda gpu: gpu.sm_clock_hertz),
+    _mean_of_gpus(lambda gpu: gpu.power_watts),
+    _mean_of_gpus(lambda gpu: gpu.busy),
+    lambda telemetry: telemetry.cpu_busy,
+)
+"""By which hosts of equal work are compared."""
 
 
 def _gpu_values(gpus: Sequence[GpuUse]) -> tuple[TableValue, ...]:

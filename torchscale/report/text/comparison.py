@@ -20,7 +20,7 @@ from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.report.document import shortened
 from torchscale.report.text.labels import batch_label, format_days, listed, panel_title, plural
-from torchscale.schema.cells.kinds import as_kind
+from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.util.units import (
@@ -123,6 +123,11 @@ def format_verdict(one: Change | Overall) -> str:
 
 def result_label(cell: ResultCell) -> str:
     """Everything that distinguishes a cell from the others, in one line."""
+    return cell_text(cell.cell)
+
+
+def cell_text(cell: AnyCell) -> str:
+    """The same of a cell alone."""
     return shortened(", ".join(_label_parts(cell)))
 
 
@@ -130,7 +135,7 @@ def comparison_label(cell: CellComparison) -> str:
     """:func:`result_label`, with ``2 devices | 4 devices`` where the sides differ."""
     if cell.before is None or cell.after is None:
         return result_label(cell.cell)
-    sides = [_label_parts(side) for side in (cell.before, cell.after)]
+    sides = [_label_parts(side.cell) for side in (cell.before, cell.after)]
     if len(sides[0]) != len(sides[1]):
         return shortened(" | ".join(", ".join(parts) for parts in sides))
     return shortened(", ".join(both_values(ours, theirs) for ours, theirs in zip(*sides, strict=True)))
@@ -141,11 +146,11 @@ def both_values(before: str, after: str) -> str:
     return before if before == after else f"{before} | {after}"
 
 
-def _label_parts(cell: ResultCell) -> list[str]:
-    trained = as_kind(cell.cell, TrainingCell)
+def _label_parts(cell: AnyCell) -> list[str]:
+    trained = as_kind(cell, TrainingCell)
     if trained is not None:
         return [panel_title(trained), batch_label(trained), plural(trained.world_size, "device")]
-    return [cell.cell.title, *cell.cell.settings, f"n={cell.cell.world_size}"]
+    return [cell.title, *cell.settings, f"n={cell.world_size}"]
 
 
 def format_outcome(cell: CellComparison, names: tuple[str, str]) -> str:

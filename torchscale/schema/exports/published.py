@@ -11,6 +11,7 @@ from torchscale.config.choices import ResultSchema
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION
 from torchscale.schema.exports.comparison import ComparisonExport
+from torchscale.schema.exports.history import HistoryExport
 from torchscale.schema.exports.machine import AnyMachineExport
 from torchscale.schema.exports.prediction import PredictionsExport
 from torchscale.schema.exports.report import ReportExport
@@ -18,6 +19,7 @@ from torchscale.schema.exports.search import SearchExport
 from torchscale.schema.exports.tuning import TuningExport
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.node.check import Validation
+from torchscale.schema.node.fleet import FleetValidation
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.result_set import ResultSet
 
@@ -66,6 +68,12 @@ _DOCUMENTS = {
         "torchscale predictions",
         "Predicted throughput with 90 % intervals: `torchscale predict --json`.",
     ),
+    ResultSchema.HISTORY: _Document(
+        TypeAdapter(HistoryExport),
+        RESULTS_SCHEMA_VERSION,
+        "torchscale history",
+        "Results over time with their change points: `torchscale history --json`.",
+    ),
     ResultSchema.TUNE: _Document(
         TypeAdapter(TuningExport),
         RESULTS_SCHEMA_VERSION,
@@ -83,6 +91,12 @@ _DOCUMENTS = {
         SCHEMA_VERSION,
         "torchscale validation",
         "The checks of a node: `torchscale validate --json`.",
+    ),
+    ResultSchema.FLEET: _Document(
+        TypeAdapter(FleetValidation),
+        SCHEMA_VERSION,
+        "torchscale validation of several nodes",
+        "The checks of all nodes, and what is slow: `torchscale validate --nnodes N --json`.",
     ),
     ResultSchema.AUTOPSY: _Document(
         TypeAdapter(Autopsy),

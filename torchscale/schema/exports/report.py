@@ -67,6 +67,13 @@ class BubbleExport(Export):
     """What the schedule makes unavoidable."""
 
 
+class NodeTelemetryExport(Export):
+    """What was read of one node during the first launch; ``None`` where nothing was."""
+
+    hostname: str
+    telemetry: Telemetry | None
+
+
 class FiguresExport(Export):
     """What a cell measured."""
 
@@ -111,6 +118,9 @@ class FiguresExport(Export):
     """Of a pipeline."""
     flops: FlopCount | None
     telemetry: Telemetry | None
+    """Of the first launch, on its first node."""
+    nodes: tuple[NodeTelemetryExport, ...]
+    """The same for each node of a launch over several."""
     steps: Digest
     """Step times of all launches together; ``values`` are all of them in ascending order, or 500 at equal distances."""
 

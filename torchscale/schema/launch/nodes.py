@@ -20,6 +20,9 @@ Text = Annotated[str, Field(max_length=2000)]
 """A reason in words."""
 NodeRank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+MAX_CLOCK_OFFSET_SECONDS = 5.0
+"""Failures of ranks are put in order by their times, and the earliest is taken for the cause. A rank fails within a few
+seconds of another; clocks that NTP keeps differ by milliseconds."""
 Number = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
@@ -47,11 +50,27 @@ class NodeDescription(Frozen):
     config: dict[str, str]
 
 
+class CheckDescription(Frozen):
+    """The same for ``validate``, where nodes may differ: what differs is its result. Only the command must be equal.
+
+    Attributes:
+        hostname: Of the machine.
+        settings: Option → value, of those that all nodes must share.
+    """
+
+    hostname: Name
+    settings: dict[Name, Name]
+
+
+Description = NodeDescription | CheckDescription
+"""Which command a node runs, and with what."""
+
+
 class Join(Frozen):
     """Node → first node: asks to take part. ``port`` is that of this node's listener for the check of pairs."""
 
     type: Literal["join"] = "join"
-    description: NodeDescription
+    description: Description
     port: Port
 
 
@@ -175,6 +194,33 @@ class Start(Frozen):
     counts_flops: bool
 
 
+class CheckStep(Frozen):
+    """First node → node: run your part of a step of ``validate`` and send its result.
+
+    Attributes:
+        order: Number of the step, in the same sequence as launches.
+        kind: The node's own checks, one collective over all nodes, or collectives of two nodes each.
+        node_rank: The node's place in this step, from 0.
+        nodes: Of this step.
+        backend: ``nccl`` or ``gloo``; empty for the node's own checks.
+        ranks: On each node.
+        master_port: Of the ranks' store, at the first node's address; 1 where there is none.
+        partners: For pairs, the place of the other node in each round; ``None`` in a round without one.
+        repeats: Of each pair.
+    """
+
+    type: Literal["check"] = "check"
+    order: Number
+    kind: Literal["node", "collective", "pairs"]
+    node_rank: NodeRank
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    backend: Literal["", "nccl", "gloo"] = ""
+    ranks: Annotated[int, Field(ge=1, le=1024)] = 1
+    master_port: Port = 1
+    partners: Annotated[tuple[NodeRank | None, ...], Field(max_length=MAX_NODES)] = ()
+    repeats: Annotated[int, Field(ge=1, le=100)] = 1
+
+
 class End(Frozen):
     """First node → node: end your part of a launch, if it still runs, and send its files."""
 
@@ -196,7 +242,7 @@ ToLeader = Annotated[
     Join | Unable | Alive | Clock | Reached | Ended | FileFollows | Collected | Leaving, Field(discriminator="type")
 ]
 """What the first node reads."""
-ToNode = Annotated[Refused | Alive | AskClock | Reach | Start | End | Finish, Field(discriminator="type")]
+ToNode = Annotated[Refused | Alive | AskClock | Reach | Start | CheckStep | End | Finish, Field(discriminator="type")]
 """What the other nodes read."""
 TO_LEADER: TypeAdapter[ToLeader] = TypeAdapter(ToLeader)
 TO_NODE: TypeAdapter[ToNode] = TypeAdapter(ToNode)

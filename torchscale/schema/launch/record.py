@@ -30,7 +30,9 @@ class LaunchRecord(Frozen):
         grouped: Whether other cells ran before it in the same processes; ``seconds`` is then its own part.
         nodes: Where its ranks ran; empty for a launch on a single node.
         log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
-        telemetry: Readings of the machine over the measured steps; ``None`` where nothing was read.
+        telemetry: Readings of the machine over the measured steps, of the first node where there are several; ``None``
+            where nothing was read.
+        node_telemetry: The same for each of ``nodes``, in their order; empty for a launch on a single node.
         autopsy: Why its ranks made no progress, or whose collectives did not fit together; ``None`` for other ends.
         payload: What its ranks measured, by the cell's kind; of a failed launch, from the ranks that left a record.
     """
@@ -49,8 +51,16 @@ class LaunchRecord(Frozen):
     nodes: tuple[LaunchNode, ...] = ()
     log_tail: str = ""
     telemetry: Telemetry | None = None
+    node_telemetry: tuple[Telemetry | None, ...] = ()
     autopsy: Autopsy | None = None
     payload: AnyPayload
+
+    @property
+    def machine_telemetry(self) -> tuple[Telemetry | None, ...]:
+        """Of each machine that the launch ran on."""
+        if not self.nodes:
+            return (self.telemetry,)
+        return self.node_telemetry or (self.telemetry, *(None for _ in self.nodes[1:]))
 
 
 P = TypeVar("P", bound=Frozen)

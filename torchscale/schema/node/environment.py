@@ -81,6 +81,8 @@ class Environment(Frozen):
         cuda_available: Whether torch can compute on CUDA here.
         env: Variables that matter (NCCL_*, CUDA_*, OMP_*, TORCH_*, GLOO_* …), secrets redacted.
         git_commit: Of the directory the command was started in; ``None`` outside a checkout.
+        git_branch: The branch that is checked out there; of a commit checked out by CI, the branch that CI names;
+            ``None`` where neither is known.
         command: The full command line, secrets redacted.
     """
 
@@ -94,4 +96,5 @@ class Environment(Frozen):
     cuda_available: bool = False
     env: dict[str, str] = Field(default_factory=dict)
     git_commit: str | None = None
+    git_branch: str | None = None
     command: tuple[str, ...] = ()

@@ -20,6 +20,8 @@ class FindingKind(str, Enum):
     """Ranks take turns at being the slow one."""
     UNEVEN_STAGES = "uneven_stages"
     """A stage of a pipeline has more work than the others."""
+    UNEVEN_MICRO_BATCHES = "uneven_micro_batches"
+    """Micro-batches of a pipeline's step have different lengths."""
     EXPOSED_COMMUNICATION = "exposed_communication"
     """Gradients travel while nothing is computed."""
     SMALL_BUCKETS = "small_buckets"
@@ -57,6 +59,7 @@ _TITLES = {
     FindingKind.INTERMITTENT_STRAGGLER: "Intermittent straggler",
     FindingKind.LOAD_IMBALANCE: "Load imbalance",
     FindingKind.UNEVEN_STAGES: "Uneven pipeline stages",
+    FindingKind.UNEVEN_MICRO_BATCHES: "Uneven micro-batches",
     FindingKind.EXPOSED_COMMUNICATION: "Exposed communication",
     FindingKind.SMALL_BUCKETS: "Small gradient buckets",
     FindingKind.SLOW_LINK: "Slow link",

@@ -1,7 +1,7 @@
 """Training over data, tensor and pipeline groups, simulated exactly: what a step takes without a fault is known.
 
 Every rank runs GPipe's schedule. After each pass of a micro-batch the ranks of a tensor group reduce; during the last
-backward pass the copies of a stage reduce their gradients in two buckets, on a stream of its own.
+backward pass the copies of a stage reduce their gradients in buckets, on a stream of its own.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ class Training:
         data, tensor, pipeline: Degrees; ranks are numbered by stage, then copy, then tensor rank.
         speed: How much longer a rank computes in a step: (rank, step) → factor.
         stage_work: How much more a stage has to compute.
+        micro_batch_work: How much more a micro-batch of a step has to compute: (step, micro-batch) → factor.
+        micro_batches: That pass through the pipeline in a step.
+        buckets: Bytes of the all-reduces of a step.
+        joined: Numbers of the buckets that are reduced in one all-reduce each; empty for each by itself.
         bandwidth: Bytes in a microsecond.
         loader: Microseconds for which each step waits for data on the first stage.
     """
@@ -45,6 +49,10 @@ class Training:
     pipeline: int = 1
     speed: Callable[[int, int], float] = lambda rank, number: 1.0
     stage_work: Callable[[int], float] = lambda stage: 1.0
+    micro_batch_work: Callable[[int, int], float] = lambda number, micro_batch: 1.0
+    micro_batches: int = MICRO_BATCHES
+    buckets: tuple[int, ...] = BUCKETS
+    joined: tuple[tuple[int, ...], ...] = ()
     bandwidth: float = 50_000.0
     loader: float = 0.0
     steps: int = 8
@@ -101,7 +109,7 @@ class _Run:
             sent: dict[tuple[int, int], float] = {}
             for stage in range(of.pipeline)[:: -1 if backward else 1]:
                 for copy in range(of.data):
-                    for micro_batch in range(MICRO_BATCHES):
+                    for micro_batch in range(of.micro_batches):
                         self._pass(number, (stage, copy, micro_batch), sent, ready, backward=backward)
         self._reduce_gradients(ready)
 
@@ -123,11 +131,13 @@ class _Run:
                 arrived = max(self.now[rank], sent[chain[before], micro_batch]) + self._transfer(ACTIVATION)
                 self._collective("recv", rank, self.now[rank], arrived, chain, ACTIVATION, partner=chain[before])
                 self.now[rank] = arrived
-            work = FORWARD * of.speed(rank, number) * of.stage_work(stage)
-            for part in range(2 if backward else 1):
-                self.events[rank].append(kernel("gemm", self.now[rank], work))
-                self.now[rank] += work
-                if backward and micro_batch == MICRO_BATCHES - 1:
+            work = FORWARD * of.speed(rank, number) * of.stage_work(stage) * of.micro_batch_work(number, micro_batch)
+            parts = len(of.buckets)
+            for part in range(parts if backward else 1):
+                length = work * 2 / parts if backward else work
+                self.events[rank].append(kernel("gemm", self.now[rank], length))
+                self.now[rank] += length
+                if backward and micro_batch == of.micro_batches - 1:
                     ready[rank, part].append(self.now[rank])
         if of.tensor > 1:
             end = max(self.now[rank] for rank in members) + self._transfer(ACTIVATION)
@@ -147,8 +157,10 @@ class _Run:
             for tensor in range(of.tensor):
                 members = [self._rank(stage, copy, tensor) for copy in range(of.data)]
                 free = 0.0
-                for bucket, size in enumerate(BUCKETS if of.data > 1 else ()):
-                    starts = [max(ready[rank, bucket][0], free) for rank in members]
+                parts = of.joined or tuple((bucket,) for bucket in range(len(of.buckets)))
+                for part in parts if of.data > 1 else ():
+                    size = sum(of.buckets[bucket] for bucket in part)
+                    starts = [max(ready[rank, part[-1]][0], free) for rank in members]
                     free = max(starts) + self._transfer(size)
                     for rank, start in zip(members, starts, strict=True):
                         self._collective("allreduce", rank, start, free, members, size, stream=10)

@@ -110,10 +110,19 @@ class DeviceLine:
         moments = {int(time): frame.moment(time) for time in cuts}
         steps = np.array(boundaries[:-1], dtype=np.int64)
         passed = np.sort(np.array(list(producers.values()), dtype=np.int64))
-        for before, after in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-            step = int(np.searchsorted(steps, before, side="right")) - 1
-            since = steps[step] if step >= 0 else before
-            at = step, int(np.searchsorted(passed, before, side="right")) - int(np.searchsorted(passed, since))
+        befores, in_step = cuts[:-1], np.searchsorted(steps, cuts[:-1], side="right") - 1
+        since = np.where(in_step >= 0, steps[np.maximum(in_step, 0)], befores)
+        segments = np.searchsorted(passed, befores, side="right") - np.searchsorted(passed, since)
+        pieces = zip(
+            befores.tolist(),
+            cuts[1:].tolist(),
+            in_step.tolist(),
+            segments.tolist(),
+            self._parts(befores, cuts[1:]),
+            strict=True,
+        )
+        for before, after, step, segment, parts in pieces:
+            at = step, segment
             number = self._gap_of.get(after)
             idle = before == last and after == self.rank.end
             if idle or (number is not None and self._waits[number]):
@@ -121,7 +130,7 @@ class DeviceLine:
                 ended = round(frame.builder.recorded(over)) + frame.shift
                 frame.edge(over, moments[after], self._gap_parts(ended, after), at=at)
                 continue
-            frame.edge(moments[before], moments[after], self._parts(before, after), at=at)
+            frame.edge(moments[before], moments[after], parts, at=at)
             for source, launched in self._launches(host, before, after):
                 frame.edge(source, moments[after], launched, at=at, launch=True)
         self._add_collectives(frame, host, producers, moments)
@@ -131,14 +140,12 @@ class DeviceLine:
                 frame.edge(source, host[1][end], frame.lag(source, host[1][end]))
         return [moments[time] for time in boundaries]
 
-    def _parts(self, before: int, after: int) -> tuple[float, ...]:
-        """The device's time between two cuts."""
-        done = self._amount(np.array([before, after]))
-        data, host = self._idle(np.array([before]), np.array([after]))
-        parts = [0.0] * len(Part)
-        parts[Part.WORK] = float(done[1] - done[0])
-        parts[Part.INPUT], parts[Part.HOST_GAP] = float(data[0]), float(host[0])
-        return tuple(parts)
+    def _parts(self, before: Times, after: Times) -> list[tuple[float, ...]]:
+        """The device's time between cuts."""
+        parts = np.zeros((len(before), len(Part)))
+        parts[:, Part.WORK] = self._amount(after) - self._amount(before)
+        parts[:, Part.INPUT], parts[:, Part.HOST_GAP] = self._idle(before, after)
+        return [tuple(row) for row in parts.tolist()]
 
     def _gap_parts(self, ended: int, after: int) -> tuple[float, ...]:
         """What follows the end of the collective that kernels waited for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -9,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.analysis.trace.micro_batches import MicroBatches, find_micro_batches
 from torchscale.analysis.trace.replay.graph import Part, Times
 from torchscale.analysis.trace.replay.replay import Replay
 from torchscale.schema.profiles.span import SEND_RECV
@@ -91,6 +93,101 @@ class Edits:
                 factor = float(np.mean(of_stage)) / own if own > 0 else 1.0
                 weights[chosen] += self._parts[chosen, Part.WORK] * (factor - 1.0)
         return weights
+
+    def even_micro_batches(self) -> Times | None:
+        """Every micro-batch with the mean length of its step; ``None`` where their lengths cannot be told."""
+        found = self.micro_batches
+        if found is None:
+            return None
+        weights: Times = self.recorded.copy()
+        ends = self.replay.graph.recorded[self._edges.target] + self.replay.origin
+        for column, (begin, factors) in enumerate(zip(found.begin, found.factors, strict=True)):
+            chosen = np.flatnonzero(self._edges.rank == column)
+            # Work ends with its edge; its middle is in its chunk however times are rounded.
+            middle = ends[chosen] - self._parts[chosen, Part.WORK] / 2 + self.replay.offsets[column]
+            chunk = np.searchsorted(begin, middle, side="right") - 1
+            inside = chunk >= 0
+            chosen, chunk = chosen[inside], chunk[inside]
+            weights[chosen] += self._parts[chosen, Part.WORK] * (factors[chunk] - 1.0)
+        return weights
+
+    @cached_property
+    def micro_batches(self) -> MicroBatches | None:
+        """Those of a pipeline; ``None`` without one, or where they cannot be told."""
+        return find_micro_batches(self.replay.ranks, self.replay.layout)
+
+    def larger_buckets(self, most_bytes: float) -> Times | None:
+        """Neighbouring all-reduces of a step that together hold at most ``most_bytes`` become one, which begins when
+        the last of them would and saves the latencies of the others; ``None`` where none are joined. What a rank waits
+        for before it calls the next one stays by itself."""
+        latency = self.bucket_latency
+        if latency is None:
+            return None
+        weights: Times = self.recorded.copy()
+        payload = np.array([tie.payload_bytes for tie in self.replay.ties], dtype=np.float64)
+        for ties in self._buckets:
+            for first, last in _joined(payload[ties], self._may_join[ties], most_bytes):
+                edges = np.stack([self._edges_of(tie) for tie in ties[first : last + 1].tolist()])
+                taken = self._parts[edges, Part.TRANSFER]
+                ran = _together(self.replay.graph.recorded[self._edges.target[edges]], taken)
+                weights[edges] -= taken
+                weights[edges[-1]] += np.maximum(ran - latency * (last - first), taken.max(axis=0))
+        return None if np.array_equal(weights, self.recorded) else weights
+
+    @cached_property
+    def bucket_latency(self) -> float | None:
+        """Nanoseconds of an all-reduce of no bytes; ``None`` where the recorded sizes do not tell it, or gradients are
+        not all-reduced by all ranks."""
+        replay = self.replay
+        ties = [tie for tie in replay.ties if tie.op == "all_reduce"]
+        staged = replay.layout.stages is not None or any(tie.op == SEND_RECV for tie in replay.ties)
+        if staged or not ties or any(len(tie.members) < len(replay.ranks) for tie in ties):
+            return None
+        return self._latency(self._of_ops(("all_reduce",)))
+
+    @cached_property
+    def bucket_bytes(self) -> float:
+        """The largest payload of an all-reduce."""
+        return float(max((tie.payload_bytes for tie in self.replay.ties if tie.op == "all_reduce"), default=0))
+
+    @cached_property
+    def _buckets(self) -> list[NDArray[np.int64]]:
+        """All-reduces of each step, in their order."""
+        of_step: dict[int, list[int]] = defaultdict(list)
+        for number, tie in enumerate(self.replay.ties):
+            if tie.op == "all_reduce":
+                of_step[int(self.replay.tie_steps[number])].append(number)
+        return [np.array(numbers, dtype=np.int64) for numbers in of_step.values()]
+
+    @cached_property
+    def _may_join(self) -> NDArray[np.bool_]:
+        """Whether no rank does anything between the end of each tie and the beginning of the next of its operation and
+        step that follows that end: what waits for an all-reduce before the next is no gradient bucket's."""
+        graph = self.replay.graph
+        after = np.full(len(graph.recorded), np.inf)
+        np.minimum.at(after, self._edges.source, graph.recorded[self._edges.target])
+        allowed = np.zeros(len(self.replay.ties), dtype=bool)
+        for ties in self._buckets:
+            for earlier, later in itertools.pairwise(ties.tolist()):
+                ends = self._edges.target[self._edges_of(earlier)]
+                begins = self.replay.tie_begins[self._places_of(later)]
+                allowed[earlier] = bool((after[ends] >= graph.recorded[begins]).all())
+        return allowed
+
+    def _edges_of(self, tie: int) -> NDArray[np.int64]:
+        """Transfers of a tie, by member."""
+        return np.asarray(self._tie_edges[self._places_of(tie)])
+
+    def _places_of(self, tie: int) -> slice:
+        return slice(int(self._first_of_tie[tie]), int(self._first_of_tie[tie + 1]))
+
+    @cached_property
+    def _tie_edges(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self._edges.tie >= 0)
+
+    @cached_property
+    def _first_of_tie(self) -> NDArray[np.int64]:
+        return np.cumsum([0, *(len(tie.members) for tie in self.replay.ties)])
 
     def steady_transfers(self, op: str) -> Times:
         """Every transfer of an operation takes what the same one takes in the median step."""
@@ -211,3 +308,26 @@ class Edits:
         rows = np.stack([np.ones_like(known), known], axis=1) / times[:, None]
         (intercept, _), *_ = np.linalg.lstsq(rows, np.ones_like(known), rcond=None)
         return float(np.clip(intercept, 0.0, times.min()))
+
+
+def _joined(sizes: NDArray[np.float64], may_join: NDArray[np.bool_], most_bytes: float) -> list[tuple[int, int]]:
+    """First and last of two or more neighbours that may be joined and hold at most ``most_bytes`` together."""
+    parts: list[tuple[int, int]] = []
+    first, held = 0, 0.0
+    for place, size in enumerate(sizes.tolist()):
+        if place > first and (held + size > most_bytes or not may_join[place - 1]):
+            parts.append((first, place - 1))
+            first, held = place, 0.0
+        held += size
+    parts.append((first, len(sizes) - 1))
+    return [(begin, end) for begin, end in parts if end > begin]
+
+
+def _together(ends: Times, lengths: Times) -> Times:
+    """Nanoseconds in which at least one of several transfers ran: rows are transfers, columns ranks."""
+    order = np.argsort(ends - lengths, axis=0, kind="stable")
+    end = np.take_along_axis(ends, order, axis=0)
+    start = np.take_along_axis(ends - lengths, order, axis=0)
+    covered = np.maximum.accumulate(end, axis=0)
+    until = np.concatenate([start[:1], covered[:-1]])
+    return np.asarray(np.maximum(0.0, end - np.maximum(start, until)).sum(axis=0))

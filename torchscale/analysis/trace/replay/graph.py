@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,13 +87,17 @@ class EventGraph:
             ReplayError: moments follow each other in a circle.
         """
         happens = np.repeat(self.recorded[:, None], weights.shape[1], axis=1)
-        for targets, edges, offsets in self._levels():
-            happens[targets] = np.maximum.reduceat(happens[self.edges.source[edges]] + weights[edges], offsets, axis=0)
+        for targets, edges, sources, offsets in self._levels:
+            reached = happens[sources] + weights[edges]
+            if len(targets) < len(edges):
+                reached = np.maximum.reduceat(reached, offsets, axis=0)
+            happens[targets] = reached
         return happens
 
-    def _levels(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Moments in an order in which each follows its sources: moments of one level, the edges into them, and where
-        the edges of each begin."""
+    @cached_property
+    def _levels(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Moments in an order in which each follows its sources: moments of one level, the edges into them, where these
+        come from, and where the edges of each moment begin."""
         count = len(self.recorded)
         source, target = self.edges.source, self.edges.target
         missing = np.bincount(target, minlength=count)
@@ -104,13 +109,13 @@ class EventGraph:
         done, levels = len(ready), []
         while len(ready):
             out = leaving[_ranges(first[ready], first[ready + 1])]
-            reached, times = np.unique(target[out], return_counts=True)
-            missing[reached] -= times
-            ready = reached[missing[reached] == 0]
+            reached = target[out]
+            np.subtract.at(missing, reached, 1)
+            ready = np.unique(reached[missing[reached] == 0])
             if len(ready):
                 lengths = begins[ready + 1] - begins[ready]
                 edges = entering[_ranges(begins[ready], begins[ready + 1])]
-                levels.append((ready, edges, np.cumsum(lengths) - lengths))
+                levels.append((ready, edges, source[edges], np.cumsum(lengths) - lengths))
                 done += len(ready)
         if done < count:
             raise ReplayError(
@@ -180,7 +185,9 @@ _NOTHING = (0.0,) * len(Part)
 
 def only(part: Part, nanoseconds: float) -> tuple[float, ...]:
     """Time of one part, none below 0."""
-    return tuple(max(0.0, nanoseconds) if number == part else 0.0 for number in range(len(Part)))
+    if nanoseconds <= 0:
+        return _NOTHING
+    return *_NOTHING[:part], float(nanoseconds), *_NOTHING[part + 1 :]
 
 
 @dataclass(frozen=True)

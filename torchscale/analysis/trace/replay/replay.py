@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,8 +37,11 @@ class Replay:
         graph: Moments of all ranks.
         ties: What ties ranks together; rows are what ``graph.edges.tie`` counts.
         tie_steps: Step of each tie, by its first member.
+        tie_begins: The moment at which each edge of a tie's transfer could begin on its rank, in the order of edges.
         boundaries: Starts of the steps and the end of the last, a row a rank.
         layout: The stages of a pipeline.
+        origin: Nanoseconds on the first clock at which the times of the graph begin.
+        offsets: Of the ranks' clocks, nanoseconds.
         measured: Seconds: mean over steps of the group's step.
         error: Of the replay as recorded: the rank and share by which its mean step is missed most.
     """
@@ -46,8 +50,11 @@ class Replay:
     graph: EventGraph
     ties: Sequence[Tie]
     tie_steps: NDArray[np.int64]
+    tie_begins: NDArray[np.int64]
     boundaries: NDArray[np.int64]
     layout: StageLayout
+    origin: int
+    offsets: NDArray[np.int64]
     measured: float
     error: tuple[int, float]
 
@@ -113,8 +120,11 @@ def build_replay(
         graph=graph,
         ties=ties,
         tie_steps=np.array(in_step, dtype=np.int64),
+        tie_begins=np.array([begins[column][place] for tie in ties for column, place in tie.members], dtype=np.int64),
         boundaries=np.array(boundaries, dtype=np.int64),
         layout=layout,
+        origin=origin,
+        offsets=offsets,
         measured=float(recorded.max(axis=0).mean()) * NS,
         error=(0, 0.0),
     )
@@ -136,16 +146,7 @@ def _checked(replay: Replay, recorded: NDArray[np.int64]) -> Replay:
             f"the replay of rank {rank} gives a step of {replayed[worst] * 1e-6:.4g} ms where "
             f"{recorded.mean(axis=1)[worst] * 1e-6:.4g} ms were measured ({error:+.1%}; at most {MAX_ERROR:.0%})"
         )
-    return Replay(
-        replay.ranks,
-        replay.graph,
-        replay.ties,
-        replay.tie_steps,
-        replay.boundaries,
-        replay.layout,
-        replay.measured,
-        (rank, error),
-    )
+    return dataclasses.replace(replay, error=(rank, error))
 
 
 def _add_ties(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.trace.pairing import Paired
 from torchscale.analysis.trace.replay.graph import ReplayError
-from torchscale.analysis.trace.stages import StageLayout
+from torchscale.analysis.trace.stages import StageLayout, partner_column
 from torchscale.analysis.trace.windows import RankWindow
 from torchscale.schema.profiles.span import SEND_RECV
 
@@ -75,7 +75,7 @@ def _messages(ranks: Sequence[RankWindow], layout: StageLayout) -> Iterator[Tie]
         for place, step in zip(places, steps, strict=True):
             if step < 0 or collectives.start[place] >= rank.end:
                 continue
-            partner = _partner(int(collectives.peer[place]), column, layout, len(ranks))
+            partner = partner_column(int(collectives.peer[place]), column, layout, len(ranks))
             if partner is None:
                 continue
             sends = collectives.direction[place] > 0
@@ -87,17 +87,6 @@ def _messages(ranks: Sequence[RankWindow], layout: StageLayout) -> Iterator[Tie]
         for send, receive in zip(sends, receives, strict=True):
             size = int(ranks[target].trace.collectives.payload_bytes[receive])
             yield Tie(SEND_RECV, f"{source} to {target}", size, ((source, send), (target, receive)))
-
-
-def _partner(position: int, column: int, layout: StageLayout, ranks: int) -> int | None:
-    """The rank at a position of this rank's pipeline: a group holds one rank of each stage, or all ranks."""
-    stages = layout.stages
-    if stages is None:
-        return position if position < ranks else None
-    if position >= len(stages):
-        return None
-    stage = next(stage for stage in stages if column in stage)
-    return stages[position][stage.index(column)]
 
 
 def _check(ranks: Sequence[RankWindow], ties: Sequence[Tie]) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from torchscale.analysis.diagnosis.rules_pipeline import STAGE_FLOOR
 from torchscale.analysis.trace.replay.edits import Edits
 from torchscale.analysis.trace.replay.graph import Part, Times
 from torchscale.analysis.trace.replay.replay import Replay
@@ -22,6 +23,9 @@ _AT_ONCE = 16
 _BYTES_ASSUMED = "no latency: sizes too alike to tell it"
 _SHARE_ASSUMED = "latency stays"
 _OPTIMIZER_ASSUMED = "optimizer in both passes"
+_BUCKETS_ASSUMED = "buckets joined whole"
+_BUCKET_FACTORS = ((2.0, "gradient buckets 2x as large"), (4.0, "gradient buckets 4x as large"), (np.inf, "one bucket"))
+"""Of the largest recorded bucket."""
 
 
 class _Variant(NamedTuple):
@@ -39,7 +43,7 @@ def predict_changes(replay: Replay) -> WhatIf:
         ReplayError: moments follow each other in a circle.
     """
     edits = Edits(replay)
-    variants = [*_of_ranks(edits), *_of_communication(edits), *_of_parts(edits)]
+    variants = [*_of_ranks(edits), *_of_stages(edits), *_of_communication(edits), *_of_parts(edits)]
     base, *steps = _steps(replay, [edits.recorded, *(variant.weights for variant in variants)])
     notes = []
     rows = []
@@ -69,7 +73,8 @@ def predict_changes(replay: Replay) -> WhatIf:
 
 
 def replayed_costs(findings: Sequence[Finding], replay: Replay) -> tuple[Finding, ...]:
-    """The findings, the costliest first, with the gain that the replay predicts where it can remove the cause.
+    """The findings, the costliest first, with the gain that the replay predicts where it can remove the cause; without
+    those of which it shows that they cost next to nothing.
 
     Raises:
         ReplayError: moments follow each other in a circle.
@@ -77,6 +82,8 @@ def replayed_costs(findings: Sequence[Finding], replay: Replay) -> tuple[Finding
     edits = Edits(replay)
     removed = [(number, _removed(finding, edits)) for number, finding in enumerate(findings)]
     known = [(number, weights) for number, weights in removed if weights is not None]
+    if not known:
+        return tuple(findings)
     base, *steps = _steps(replay, [edits.recorded, *(weights for _, weights in known)])
     costs = {number: max(0.0, base - seconds) for (number, _), seconds in zip(known, steps, strict=True)}
     replayed = [
@@ -91,7 +98,14 @@ def replayed_costs(findings: Sequence[Finding], replay: Replay) -> tuple[Finding
         else finding
         for number, finding in enumerate(findings)
     ]
-    return tuple(sorted(replayed, key=lambda finding: -finding.cost_percent))
+    lasting = [finding for finding in replayed if not _is_hidden(finding)]
+    return tuple(sorted(lasting, key=lambda finding: -finding.cost_percent))
+
+
+def _is_hidden(finding: Finding) -> bool:
+    """Micro-batches may be of different lengths in an order in which nobody waits for it."""
+    uneven = finding.kind is FindingKind.UNEVEN_MICRO_BATCHES
+    return uneven and finding.cost_basis is CostBasis.REPLAY and finding.cost_percent < STAGE_FLOOR * 100
 
 
 def _removed(finding: Finding, edits: Edits) -> Times | None:
@@ -110,8 +124,15 @@ def _removed(finding: Finding, edits: Edits) -> Times | None:
             return edits.without(Part.TRANSFER)
         case FindingKind.HOST_BOUND:
             return edits.without(Part.HOST_GAP)
+    return _removed_of_pipeline(finding, edits)
+
+
+def _removed_of_pipeline(finding: Finding, edits: Edits) -> Times | None:
+    match finding.kind:
         case FindingKind.UNEVEN_STAGES:
             return edits.even_stages()
+        case FindingKind.UNEVEN_MICRO_BATCHES:
+            return edits.even_micro_batches()
     return None
 
 
@@ -144,10 +165,15 @@ def _of_ranks(edits: Edits) -> list[_Variant]:
         _Variant(Change.BALANCED_WORK, "work spread evenly over equal ranks, each step", (), edits.balanced_work()),
         _Variant(Change.STEADY_WORK, "compute steady, at its median", (), edits.steady_work()),
     ]
-    even = edits.even_stages()
-    if even is not None:
-        variants.append(_Variant(Change.EVEN_STAGES, "an even split over the stages", (), even))
     return variants
+
+
+def _of_stages(edits: Edits) -> list[_Variant]:
+    named = (
+        (Change.EVEN_STAGES, "an even split over the stages", edits.even_stages()),
+        (Change.EVEN_MICRO_BATCHES, "micro-batches of equal length", edits.even_micro_batches()),
+    )
+    return [_Variant(change, label, (), weights) for change, label, weights in named if weights is not None]
 
 
 def _of_communication(edits: Edits) -> list[_Variant]:
@@ -162,10 +188,20 @@ def _of_communication(edits: Edits) -> list[_Variant]:
     assumption = _SHARE_ASSUMED if told else _BYTES_ASSUMED
     variants.append(_Variant(Change.FASTER_LINK, f"a link {_LINK_FACTOR:g}x as fast", (), faster, assumption))
     variants.append(_Variant(Change.NO_TRANSFER_TIME, "transfers that take no time", (), edits.without(Part.TRANSFER)))
+    variants += _of_buckets(edits)
     unsynchronized = edits.no_gradient_sync()
     if unsynchronized is not None:
         label = "gradients accumulated twice, per pass"
         variants.append(_Variant(Change.ACCUMULATION, label, (), unsynchronized, _OPTIMIZER_ASSUMED))
+    return variants
+
+
+def _of_buckets(edits: Edits) -> list[_Variant]:
+    variants: list[_Variant] = []
+    for factor, label in _BUCKET_FACTORS:
+        weights = edits.larger_buckets(factor * edits.bucket_bytes)
+        if weights is not None and not (variants and np.array_equal(weights, variants[-1].weights)):
+            variants.append(_Variant(Change.LARGER_BUCKETS, label, (), weights, _BUCKETS_ASSUMED))
     return variants
 
 

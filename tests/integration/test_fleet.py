@@ -1,0 +1,71 @@
+"""``validate`` over several nodes: the program on every node of a cluster of network namespaces."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests import network
+from tests.integration.conftest import Program
+
+pytestmark = pytest.mark.integration
+
+TOKEN = "correct horse battery staple"  # noqa: S105 - of these tests
+PORT = 29531
+END_SECONDS = 170
+
+
+def validate(program: Program, cluster: network.Cluster, *options: str, **changes: tuple[str, ...]) -> list[Any]:
+    """Run it on all nodes at once, with more options on a node (``n1=("--min-gpus", "1")``). Returns what finished."""
+    running = []
+    try:
+        for node in cluster.nodes:
+            directory = program.directory / node.hostname
+            directory.mkdir(exist_ok=True)
+            master = f"{cluster.nodes[0].address}:{PORT}"
+            place = ["--nnodes", str(len(cluster.nodes)), "--node-rank", str(node.number), "--master", master]
+            argv = program.argv("validate", *place, *options, *changes.get(node.hostname, ()))
+            env = {**program.env(), "TORCHSCALE_TOKEN": TOKEN, "TMPDIR": str(directory)}
+            with (directory / "out").open("w") as out, (directory / "err").open("w") as err:
+                running.append(subprocess.Popen(node.argv(*argv), cwd=directory, env=env, stdout=out, stderr=err))
+        codes = [process.wait(END_SECONDS) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait(END_SECONDS)
+    outputs = [(program.directory / node.hostname) for node in cluster.nodes]
+    return [
+        (code, (folder / "out").read_text(), (folder / "err").read_text())
+        for code, folder in zip(codes, outputs, strict=True)
+    ]
+
+
+def test_two_nodes_are_checked_together(program: Program) -> None:
+    with network.cluster(2) as cluster:
+        first, second = validate(program, cluster, "--pairwise", "--json")
+    content = json.loads(first[1])
+    assert (first[0], second[0]) == (0 if content["fit"] else 1,) * 2, first[2] + second[2]
+    assert [(node["hostname"], node["error"]) for node in content["nodes"]] == [("n0", ""), ("n1", "")]
+    assert all(node["validation"]["checks"] for node in content["nodes"])
+    assert (content["collective"]["world_size"], content["collective"]["error"]) == (2, None)
+    assert content["collective"]["wrong_elements"] == 0
+    assert content["pairwise"]["status"] == "cannot_tell"
+    assert [len(pair["seconds"]) for pair in content["pairwise"]["pairs"]] == [5]
+    assert program.leftovers() == []
+
+
+@pytest.mark.campaign
+def test_a_slow_link_is_named_as_a_link(program: Program) -> None:
+    with network.cluster(4) as cluster:
+        for node in cluster.nodes:
+            cluster.shape(node, "200mbit")
+        cluster.shape_link(cluster.nodes[1], cluster.nodes[2], "60mbit", others="200mbit")
+        first, *others = validate(program, cluster, "--pairwise", "--json")
+    assert [first[0], *(other[0] for other in others)] == [1] * 4, first[2]
+    pairwise = json.loads(first[1])["pairwise"]
+    assert pairwise["status"] == "bad", pairwise["verdict"]
+    assert [link["nodes"] for link in pairwise["links"] if link["is_bad"]] == [[1, 2]]
+    assert not any(node["is_bad"] for node in pairwise["nodes"])

@@ -1,0 +1,120 @@
+"""MLflow, read back through its own client from a local store."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.report.exporters.stores import PAGE, finish, run_folder, run_to_store
+from torchscale.errors import MachineError, OutputError
+from torchscale.report.exporters import mlflow as exporter
+from torchscale.schema.state import State
+from torchscale.store.run_folder import RunFolder
+
+with warnings.catch_warnings():  # of MLflow's own imports
+    warnings.simplefilter("ignore")
+    import mlflow
+    from mlflow.entities import Run, ViewType
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(params=["files", pytest.param("SQLite", marks=pytest.mark.campaign)])  # new tables take ten seconds
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The address of a new store."""
+    monkeypatch.chdir(tmp_path)  # where MLflow puts the artefacts of a database
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return (tmp_path / "store").as_uri() if request.param == "files" else f"sqlite:///{tmp_path}/mlflow.db"
+
+
+def stored(place: str, view: ViewType = ViewType.ACTIVE_ONLY) -> dict[str, Run]:
+    """Cell → its run."""
+    client = mlflow.MlflowClient(tracking_uri=place)
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    runs = list(client.search_runs(experiments, run_view_type=view, max_results=1000))
+    found = {run.data.tags["torchscale.cell"]: run for run in runs}
+    assert len(found) == len(runs)
+    return found
+
+
+def test_a_cell_is_a_run_with_parameters_figures_and_intervals(tmp_path: Path, place: str) -> None:
+    path = run_folder(tmp_path / "nightly", states={1: State.OOM})
+    result = exporter.store(run_to_store(path), place)
+    assert result.written == ("2 runs", "0 were there already")
+    run = run_to_store(path).exported
+    found = stored(place)
+    assert found.keys() == {"(sweep)", *(cell.id for cell in run.cells)}
+    good, failed = (found[cell.id] for cell in run.cells)
+    figures = {figure.name: figure for figure in run.cells[0].figures}
+    rate = figures["samples_per_second"]
+    assert good.data.metrics["samples_per_second"] == rate.value
+    assert rate.bounds is not None
+    assert good.data.metrics["samples_per_second_lower_95"] == rate.bounds[0]
+    assert good.data.metrics["samples_per_second_upper_95"] == rate.bounds[1]
+    assert good.data.params["cell.batch_size"] == "8"
+    assert good.data.params["config.training.learning_rate"]
+    assert good.data.params["environment.versions.torch"] == "2.13.0"
+    assert (good.info.status, failed.info.status) == ("FINISHED", "FAILED")
+    assert failed.data.metrics == {}
+    assert (failed.data.tags["torchscale.state"], failed.data.tags["torchscale.reason"]) == ("oom", "why")
+    parent = found["(sweep)"]
+    assert {run.data.tags["mlflow.parentRunId"] for run in (good, failed)} == {parent.info.run_id}
+    assert parent.info.run_name == "nightly"
+    client = mlflow.MlflowClient(tracking_uri=place)
+    assert Path(client.download_artifacts(parent.info.run_id, "report.html", str(tmp_path))).read_bytes() == PAGE
+
+
+def test_exporting_twice_writes_nothing_twice(tmp_path: Path, place: str) -> None:
+    path = run_folder(tmp_path / "nightly", only=0)
+    exporter.store(run_to_store(path, report=False), place)
+    before = stored(place)
+    assert len(before) == 2
+    finish(RunFolder.open(path), 1)
+    path.rename(tmp_path / "renamed")
+    again = exporter.store(run_to_store(tmp_path / "renamed"), place)
+    after = stored(place)
+    assert before["(sweep)"].info.run_id == after["(sweep)"].info.run_id
+    assert len(after) == 3
+    assert exporter.store(run_to_store(tmp_path / "renamed"), place).written == ("0 runs", "2 were there already")
+    assert {cell: run.info.run_id for cell, run in stored(place).items()} == {
+        cell: run.info.run_id for cell, run in after.items()
+    }
+    assert again.written[0] in ("1 runs", "2 runs")
+
+
+def test_what_an_export_left_half_written_is_written_anew(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run_folder(tmp_path / "nightly")
+
+    def killed(*_: object, **__: object) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow.MlflowClient, "set_terminated", killed)
+        patch.setattr(exporter, "_DIGEST", "not.written")
+        with pytest.raises(OutputError, match=r"cannot write to the MLflow store (file|sqlite):///.*: killed"):
+            exporter.store(run_to_store(path), place)
+    half = {cell: run.info.run_id for cell, run in stored(place).items() if cell != "(sweep)"}
+    assert len(half) == 1
+    assert exporter.store(run_to_store(path), place).written == ("2 runs", "0 were there already")
+    found = stored(place)
+    assert len(found) == 3
+    assert not set(half.values()) & {run.info.run_id for run in found.values()}
+    assert all(run.info.status == "FINISHED" for run in found.values())
+
+
+def test_a_store_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    path = run_folder(tmp_path / "nightly")
+    with pytest.raises(OutputError, match="cannot write to the MLflow store nonsense://<redacted>@x: "):
+        exporter.store(run_to_store(path), "nonsense://user:secret@x")
+
+
+def test_a_database_without_its_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter, "find_spec", lambda name: None)
+    with pytest.raises(MachineError, match="--to mlflow needs sqlalchemy, which is not installed"):
+        exporter.store(run_to_store(run_folder(tmp_path / "nightly")), f"sqlite:///{tmp_path}/mlflow.db")
+    assert not (tmp_path / "mlflow.db").exists()

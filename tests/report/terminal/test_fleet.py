@@ -1,0 +1,58 @@
+"""``validate`` over several nodes on the terminal."""
+
+from __future__ import annotations
+
+import io
+from itertools import combinations
+from typing import Any
+
+from rich.console import Console
+
+from tests.analysis.health.test_fleet import NAMES, fleet_node, times, with_driver
+from torchscale.analysis.health.fleet import judge_fleet, judge_pairwise
+from torchscale.report.terminal.fleet import print_fleet, print_fleet_fixes
+from torchscale.schema.node.fleet import FleetValidation
+from torchscale.schema.node.probe import CollectiveFacts
+
+
+def printed(fleet: FleetValidation, show: Any = print_fleet) -> list[str]:
+    """Lines, 160 characters wide."""
+    out = io.StringIO()
+    show(fleet, Console(file=out, width=160))
+    return [" ".join(line.split()) for line in out.getvalue().splitlines()]
+
+
+def test_what_differs_comes_first_and_the_verdict_last() -> None:
+    nodes = [fleet_node(rank) for rank in range(8)] + [with_driver(8, "470.1")]
+    lines = printed(judge_fleet(nodes, CollectiveFacts(backend="nccl", world_size=72, seconds=0.001), None))
+    assert lines[0] == "differs between nodes value nodes"
+    assert lines[1] == "driver 470.1 8 (n8)"
+    assert lines[2].endswith("0 (n0), 1 (n1), 2 (n2), 3 (n3), 4 (n4) and 3 more")
+    assert "collective over all nodes: nccl, 72 ranks: every element exact; 1 MiB in 1.00 ms" in lines
+
+
+def test_slow_links_are_ranked() -> None:
+    pairwise, _ = judge_pairwise(
+        [0, 1, 2, 3], NAMES, times(4, {(1, 3): 1.6}, 1), {}, backend="gloo", message_bytes=4 << 20
+    )
+    lines = printed(judge_fleet([fleet_node(rank) for rank in range(4)], None, pairwise))
+    assert lines[0] == "no difference between the 4 checked nodes"
+    assert "all pairs: 6 all-reduces of 4.00 MiB over gloo" in lines
+    (slow,) = (line for line in lines if "SLOW" in line)
+    assert slow.startswith("1 (n1) – 3 (n3) ")
+    assert lines[-1].startswith("Not fit: link of nodes 1 (n1) and 3 (n3) takes ")
+
+
+def test_pairs_that_failed_are_listed_and_of_two_nodes_the_median_is_shown() -> None:
+    errors = dict.fromkeys(combinations(range(3), 2), "timed out")
+    failed, _ = judge_pairwise([0, 1, 2], NAMES, {}, errors, backend="gloo", message_bytes=4)
+    nodes = [fleet_node(rank) for rank in range(3)]
+    assert "0 (n0) – 2 (n2): timed out" in printed(judge_fleet(nodes, None, failed))
+    two, _ = judge_pairwise([0, 1], NAMES, {(0, 1): (0.01, 0.02, 0.03)}, {}, backend="gloo", message_bytes=4)
+    assert "0 (n0) – 1 (n1): median 20.0 ms" in printed(judge_fleet(nodes[:2], None, two))
+
+
+def test_fixes_stand_under_the_name_of_their_node() -> None:
+    fleet = judge_fleet([fleet_node(0), with_driver(1, "470.1")], None, None)
+    lines = printed(fleet, print_fleet_fixes)
+    assert lines[:2] == ["", "1 (n1)"] or lines == []

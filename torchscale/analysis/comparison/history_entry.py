@@ -1,0 +1,70 @@
+"""A run as a history keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+
+from torchscale.analysis.comparison.conditions import flagged_conditions
+from torchscale.analysis.comparison.matching import result_facts
+from torchscale.analysis.stats.series import geometric_half_width, geometric_mean
+from torchscale.schema.run.history import HistoryCell, HistoryEntry, HistoryFigure, HistoryOutcome, HistoryRun
+from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.run.result_set import ResultCell, ResultSet
+
+
+def history_entry(results: ResultSet) -> HistoryEntry:
+    """A run's figures, and everything that can explain them."""
+    environment, config = results.environment, results.config
+    versions = None if environment is None else environment.versions
+    command = () if environment is None else environment.command
+    host = "" if environment is None else environment.hostname
+    run = HistoryRun(
+        identity=_hash(results.created_at, host, "" if config is None else config.experiment_name, *command),
+        name=results.name,
+        measured_at=results.created_at,
+        host=host,
+        driver=(versions and versions.driver) or "",
+        torch=(versions and versions.torch) or "",
+        nccl=(versions and versions.nccl) or "",
+        torchscale=results.tool_version,
+        git_branch=(environment and environment.git_branch) or "",
+        git_commit=(environment and environment.git_commit) or "",
+        config_hash="" if config is None else _hash(config.model_dump_json())[:16],
+    )
+    # A folder may be renamed, and read where another file of it is damaged: what was measured is the same.
+    digest = _hash(results.model_copy(update={"name": "", "problems": ()}).model_dump_json())
+    cells = tuple(_cell(cell) for cell in results.cells)
+    return HistoryEntry(run=run, digest=digest, facts=result_facts(results), cells=cells, results=results)
+
+
+def _cell(cell: ResultCell) -> HistoryCell:
+    outcome = HistoryOutcome(
+        state=cell.state,
+        reason=cell.reason,
+        device=cell.device,
+        flags=cell.flags,
+        conditions=flagged_conditions(cell),
+        measured_at=min((launch.started_at for launch in cell.launches if launch.started_at), default=""),
+    )
+    keys = dict.fromkeys(key for launch in cell.launches for key in launch.values)
+    return HistoryCell(cell=cell.cell, outcome=outcome, figures=tuple(_figure(cell, key) for key in keys))
+
+
+def _figure(cell: ResultCell, key: MetricKey) -> HistoryFigure:
+    values = [launch.values[key] for launch in cell.launches if key in launch.values]
+    level, half = geometric_mean(values), geometric_half_width(values)
+    logs = [math.log(value) for value in values]
+    return HistoryFigure(
+        metric=key,
+        level=level,
+        low=None if half is None else level / (1 + half),
+        high=None if half is None else level * (1 + half),
+        log_variance=None if half is None else statistics.variance(logs),
+        launches=len(values),
+    )
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

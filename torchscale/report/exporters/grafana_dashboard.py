@@ -1,0 +1,141 @@
+"""A Grafana dashboard for the metrics of :mod:`torchscale.report.exporters.prometheus`, to be imported as JSON.
+
+Grafana's variables choose the data source, the runs and the models. Needs Grafana 9 or later.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from torchscale.report.exporters.figure import Exported, ExportedRun
+from torchscale.report.exporters.prometheus import metric_name
+
+_SCHEMA_VERSION = 38
+"""Of Grafana 9.5; later versions migrate it when they load it."""
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_COLUMNS, _HEIGHT = 2, 8
+_WIDTH = 24 // _COLUMNS
+"""Grafana's grid is 24 wide."""
+_CHOSEN = 'run=~"$run"'
+_OF_MODELS = f'{_CHOSEN},model=~"$model"'
+_SERIES = "{{model}} {{gpus}} GPUs {{cell}}"
+
+
+@dataclass(frozen=True)
+class _Query:
+    expression: str
+    legend: str
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """``unit`` is one of Grafana's units."""
+
+    title: str
+    unit: str
+    queries: tuple[_Query, ...]
+
+
+def _figure(name: str, legend: str = _SERIES, *, models: bool = True, interval: bool = False) -> tuple[_Query, ...]:
+    chosen = _OF_MODELS if models else _CHOSEN
+    ends = ("", "_lower_95", "_upper_95") if interval else ("",)
+    return tuple(
+        _Query(f"{metric_name(f'{name}{end}')}{{{chosen}}}", f"{legend}{end.replace('_', ' ')}") for end in ends
+    )
+
+
+_PANELS = (
+    _Panel(
+        "Cells by state", "none", (_Query(f"count by (state) ({metric_name('cell_state')}{{{_CHOSEN}}})", "{{state}}"),)
+    ),
+    _Panel(
+        "Reservations (flags)",
+        "none",
+        (_Query(f"count by (flag) ({metric_name('cell_flag')}{{{_CHOSEN}}})", "{{flag}}"),),
+    ),
+    _Panel("Throughput, with its 95 % interval", "none", _figure("samples_per_second", interval=True)),
+    _Panel("Throughput per device", "none", _figure("samples_per_second_per_device")),
+    _Panel("Tokens per second", "none", _figure("tokens_per_second")),
+    _Panel("Scaling efficiency", "percentunit", _figure("efficiency")),
+    _Panel("Mean step, with its 95 % interval", "s", _figure("step_mean_seconds", interval=True)),
+    _Panel("95th percentile of the step", "s", _figure("step_p95_seconds")),
+    _Panel("Model FLOPs utilization", "percentunit", _figure("mfu")),
+    _Panel("Peak memory of the fullest device", "bytes", _figure("peak_memory_bytes")),
+    _Panel("Energy of a step, all GPUs", "joule", _figure("joules_per_step")),
+    _Panel(
+        "Bus bandwidth, the highest over all sizes",
+        "Bps",
+        _figure("bus_bandwidth_bytes_per_second", "{{operation}} {{dtype}} {{gpus}} GPUs", models=False),
+    ),
+    _Panel(
+        "Peak rate of matrix products", "none", _figure("matmul_flops_per_second", "{{dtype}} FLOP/s", models=False)
+    ),
+    _Panel("Memory bandwidth", "Bps", _figure("memory_bytes_per_second", "{{cell}}", models=False)),
+    _Panel(
+        "Checks of the node by outcome",
+        "none",
+        (_Query(f"count by (status) ({metric_name('check')}{{{_CHOSEN}}})", "{{status}}"),),
+    ),
+)
+
+
+def render(run: ExportedRun) -> Exported:
+    """The dashboard, the same for every run: which runs it shows is chosen in Grafana."""
+    del run
+    dashboard = {
+        "title": "torchscale",
+        "uid": "torchscale",
+        "description": "Scaling benchmarks of torchscale: figures of each cell, with flags as reservations about them.",
+        "tags": ["torchscale"],
+        "schemaVersion": _SCHEMA_VERSION,
+        "editable": True,
+        "time": {"from": "now-30d", "to": "now"},
+        "refresh": "1m",
+        "templating": {"list": [_data_source(), _variable("run", "cell_state"), _variable("model", "cell_info")]},
+        "panels": [_panel(place, panel) for place, panel in enumerate(_PANELS)],
+    }
+    return Exported(json.dumps(dashboard, indent=1) + "\n")
+
+
+def _data_source() -> dict[str, object]:
+    return {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "hide": 0}
+
+
+def _variable(label: str, metric: str) -> dict[str, object]:
+    """The values of a label, all of them chosen at first. Cells without the label are matched by ``.*`` too."""
+    return {
+        "name": label,
+        "label": label.title(),
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": {"query": f"label_values({metric_name(metric)}, {label})", "refId": label},
+        "refresh": 2,
+        "sort": 1,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
+    }
+
+
+def _panel(place: int, panel: _Panel) -> dict[str, object]:
+    row, column = divmod(place, _COLUMNS)
+    return {
+        "id": place + 1,
+        "title": panel.title,
+        "type": "timeseries",
+        "datasource": _SOURCE,
+        "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
+        "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "targets": [
+            {
+                "refId": chr(ord("A") + number),
+                "datasource": _SOURCE,
+                "expr": query.expression,
+                "legendFormat": query.legend,
+            }
+            for number, query in enumerate(panel.queries)
+        ],
+    }

@@ -1,0 +1,303 @@
+"""Results over time as a document: what changed since when, and a chart for each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from torchscale.analysis.comparison.trends import ChangePoint, Point, Trend
+from torchscale.analysis.stats.change_points import FALSE_DISCOVERY_RATE, MIN_LENGTH
+from torchscale.analysis.stats.series import geometric_mean
+from torchscale.report.document import (
+    DASH,
+    Block,
+    Bullets,
+    Chart,
+    ChartGrid,
+    ChartSeries,
+    Column,
+    Document,
+    Headline,
+    KeyFigure,
+    Overview,
+    Paragraph,
+    Section,
+    Status,
+    Table,
+    TableValue,
+    Tone,
+    shortened,
+)
+from torchscale.report.text.history import (
+    difference_texts,
+    format_change_point,
+    format_since,
+    history_sentence,
+    level_text,
+    trend_label,
+    unit_of,
+)
+from torchscale.report.text.labels import chart_name, plural
+from torchscale.schema.run.history import HistoryRun
+from torchscale.util.units import format_percent
+
+_MAX_CHARTS = 120
+"""On one page: a browser draws about as many in a second or two. The table holds every series."""
+_MAX_POINTS = 400
+"""Of a chart, the newest: more than there are pixels for the marks of runs."""
+_SECONDS_PER_DAY = 86_400
+
+
+@dataclass(frozen=True)
+class HistoryReport:
+    """Everything that a history shows.
+
+    Attributes:
+        runs: Oldest first.
+        trends: Every series with its change points.
+        threshold: A newest level that is worse by at most this share is no regression.
+        left_out: A sentence on each run folder that was not added.
+    """
+
+    runs: tuple[HistoryRun, ...]
+    trends: tuple[Trend, ...]
+    threshold: float
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def regressions(self) -> list[tuple[Trend, ChangePoint]]:
+        """The series whose newest level is worse."""
+        found = [(trend, trend.regression(self.threshold)) for trend in self.trends]
+        return [(trend, change) for trend, change in found if change is not None]
+
+    @property
+    def changes(self) -> list[tuple[Trend, ChangePoint]]:
+        """All change points, the newest first."""
+        every = [(trend, change) for trend in self.trends for change in trend.changes]
+        return sorted(every, key=lambda one: one[1].first.measured_at, reverse=True)
+
+
+def history_document(report: HistoryReport) -> Document:
+    """The page: an answer, change points, a chart of every series, how it is decided."""
+    sections = (_changes_section(report), _series_section(report), _charts_section(report), _method_section(report))
+    runs = report.runs
+    period = f"{runs[0].measured_at[:10]} to {runs[-1].measured_at[:10]}" if runs else ""
+    return Document(
+        title="History",
+        subtitle=f"{plural(len(runs), 'run')}, {period}" if runs else "no runs",
+        verdict=(history_sentence(report.trends, report.threshold),),
+        key_figures=(
+            KeyFigure("runs", f"{len(runs):,}"),
+            KeyFigure("series", f"{len(report.trends):,}"),
+            KeyFigure("changes of level", f"{len(report.changes):,}"),
+            KeyFigure("worse now", f"{len(report.regressions):,}"),
+        ),
+        sections=tuple(section for section in sections if section.blocks),
+        overview=_overview(report),
+        footer="Figures of each run were measured; levels, changes and intervals are computed from them. "
+        "– means not measured.",
+    )
+
+
+def _overview(report: HistoryReport) -> Overview:
+    regressions, changes = report.regressions, report.changes
+    tone = (
+        Tone.BAD
+        if regressions
+        else Tone.GOOD
+        if any(len(one.counted) >= 2 * MIN_LENGTH for one in report.trends)
+        else Tone.CAUTION
+    )
+    now = Status(
+        "Worse now?",
+        f"{len(regressions):,} series" if regressions else "no",
+        shortened(
+            "; ".join(f"{trend_label(trend)}: {format_change_point(change)}" for trend, change in regressions[:2])
+        )
+        or "no series has a newest level that is worse",
+        Tone.BAD if regressions else Tone.GOOD,
+        "changes" if changes else "series",
+    )
+    ever = Status(
+        "Ever changed?",
+        plural(len(changes), "change") if changes else "no",
+        f"over {plural(len(report.runs), 'run')} and {len(report.trends):,} series",
+        Tone.PLAIN,
+        "changes" if changes else "series",
+    )
+    short = sum(len(trend.counted) < 2 * MIN_LENGTH for trend in report.trends)
+    enough = Status(
+        "Enough runs?",
+        "yes" if not short else f"not for {short:,} of {len(report.trends):,} series",
+        f"a change is told from {MIN_LENGTH} runs before and {MIN_LENGTH} after it",
+        Tone.GOOD if not short else Tone.CAUTION,
+        "method",
+    )
+    return Overview(Headline(history_sentence(report.trends, report.threshold), tone), (now, ever, enough))
+
+
+def _changes_section(report: HistoryReport) -> Section:
+    rows = tuple(
+        (
+            TableValue(shortened(trend_label(trend))),
+            TableValue(format_since(change), change.first.measured_at),
+            TableValue(format_change_point(change), change.ratio.value - 1, Tone.BAD if change.worse else Tone.GOOD),
+            TableValue("worse" if change.worse else "better"),
+            TableValue(f"{change.runs[0]} | {change.runs[1]}"),
+            TableValue(shortened(f"{change.last.run.name} → {change.first.run.name}")),
+            TableValue("; ".join(difference_texts(change)) or "nothing that is recorded"),
+        )
+        for trend, change in report.changes
+    )
+    if not rows:
+        return Section("Changes of level", "changes", ())
+    columns = (
+        Column("series", identifies=True, prose=True),
+        Column("since (UTC)"),
+        Column("change (95 % interval)", numeric=True),
+        Column("verdict"),
+        Column("runs before | after", numeric=True),
+        Column("between", prose=True),
+        Column("what changed between these two", prose=True),
+    )
+    text = (
+        "What changed between the two runs is a candidate cause, not a proven one: to be sure, change one of them "
+        "back, measure, and compare."
+    )
+    return Section(
+        "Changes of level", "changes", (Table("Newest first", columns, rows, searchable=True), Paragraph(text))
+    )
+
+
+def _series_section(report: HistoryReport) -> Section:
+    columns = (
+        Column("series", identifies=True, prose=True),
+        Column("device", optional=True, prose=True),
+        Column("newest", numeric=True),
+        Column("level", numeric=True),
+        Column("since (UTC)"),
+        Column("last change", numeric=True),
+        Column("runs", numeric=True),
+        Column("left out", numeric=True, optional=True),
+    )
+    rows = tuple(_series_row(trend) for trend in report.trends)
+    if not rows:
+        return Section("Series", "series", ())
+    return Section("Series", "series", (Table("All series", columns, rows, searchable=True).compact(),))
+
+
+def _series_row(trend: Trend) -> tuple[TableValue, ...]:
+    change = trend.changes[-1] if trend.changes else None
+    newest = trend.points[-1].figure.level
+    segment = trend.segments[-1]
+    level = geometric_mean([point.figure.level for point in segment]) if segment else None
+    left_out = len(trend.points) - len(trend.counted)
+    first = segment[0].measured_at if segment else ""
+    return (
+        TableValue(shortened(trend_label(trend))),
+        TableValue(shortened(trend.device)),
+        TableValue(level_text(trend, newest), newest),
+        DASH if level is None else TableValue(level_text(trend, level), level),
+        TableValue(first[:16].replace("T", " "), first),
+        DASH
+        if change is None
+        else TableValue(format_change_point(change), change.ratio.value - 1, Tone.BAD if change.worse else Tone.GOOD),
+        TableValue(f"{len(trend.counted):,}", len(trend.counted)),
+        TableValue(f"{left_out:,}", left_out),
+    )
+
+
+def _charts_section(report: HistoryReport) -> Section:
+    changed = [trend for trend in report.trends if trend.changes]
+    ordered = [*changed, *(trend for trend in report.trends if not trend.changes)]
+    charts = tuple(_chart(trend, number) for number, trend in enumerate(ordered[:_MAX_CHARTS], 1))
+    if not charts:
+        return Section("Trends", "trends", ())
+    text = (
+        "Dots are runs, with the 95 % interval from launch to launch where a run has several. Lines are levels; a step "
+        "between two lines is a change that noise does not explain. Crosses are runs that do not count (contended, "
+        "throttled, failed). Series with changes come first."
+    )
+    more = len(ordered) - len(charts)
+    blocks: list[Block] = [Paragraph(text, of_charts=True), ChartGrid(charts)]
+    if more:
+        blocks.append(Paragraph(f"{plural(more, 'chart')} more are left out; the table of series has all of them."))
+    return Section("Trends", "trends", tuple(blocks))
+
+
+def _chart(trend: Trend, number: int) -> Chart:
+    label = trend_label(trend)
+    points = trend.points[-_MAX_POINTS:]
+    zero = _seconds(points[0])
+    scale, unit = unit_of(trend)
+    counted = [point for point in points if not point.left_out]
+    left_out = [point for point in points if point.left_out]
+    series = [_dots("runs", counted, zero, scale)]
+    if left_out:
+        series.append(
+            ChartSeries(
+                "left out",
+                tuple(_days(point, zero) for point in left_out),
+                tuple(point.figure.level * scale for point in left_out),
+                marks=True,
+            )
+        )
+    shown = {id(point) for point in counted}
+    for place, segment in enumerate(trend.segments):
+        visible = [point for point in segment if id(point) in shown]
+        if visible:
+            level = geometric_mean([point.figure.level for point in segment]) * scale
+            ends = (_days(visible[0], zero), _days(visible[-1], zero))
+            series.append(ChartSeries("level", ends, (level, level), reference=True, legend=place == 0))
+    newest = trend.changes[-1] if trend.changes else None
+    told = "no change of level" if newest is None else f"{format_change_point(newest)} since {format_since(newest)}"
+    return Chart(
+        name=chart_name(f"history-{number}", label),
+        title=label,
+        summary=f"{label} over {plural(len(points), 'run')}: {told}.",
+        x_label=f"days since {points[0].measured_at[:10] or 'the first run'}",
+        y_label=unit,
+        series=tuple(series),
+        y_from_zero=False,
+        lines=False,
+    )
+
+
+def _dots(name: str, points: Sequence[Point], zero: float, scale: float) -> ChartSeries:
+    figures = [point.figure for point in points]
+    known = all(figure.low is not None and figure.high is not None for figure in figures)
+    return ChartSeries(
+        name,
+        tuple(_days(point, zero) for point in points),
+        tuple(figure.level * scale for figure in figures),
+        tuple((figure.low or figure.level) * scale for figure in figures) if known else (),
+        tuple((figure.high or figure.level) * scale for figure in figures) if known else (),
+    )
+
+
+def _days(point: Point, zero: float) -> float:
+    return (_seconds(point) - zero) / _SECONDS_PER_DAY
+
+
+def _seconds(point: Point) -> float:
+    """Since the epoch; 0 where the time is unknown or damaged."""
+    try:
+        moment = datetime.fromisoformat(point.measured_at.replace("Z", "+00:00"))
+    except ValueError:
+        return 0.0
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def _method_section(report: HistoryReport) -> Section:
+    items = (
+        "A change point is the most likely place of a change of level. A permutation test decides whether it is one: "
+        f"at most {format_percent(FALSE_DISCOVERY_RATE, 0)} of all changes are expected to be false.",
+        f"At least {MIN_LENGTH} runs on either side are needed. Small changes need more: see docs/history.md.",
+        "The interval of a change comes from the scatter between the runs of the two levels (Welch). The place of the "
+        "change was chosen by the data, so a small change looks somewhat larger than it is.",
+        f"Worse now: the newest change is for the worse by more than {format_percent(report.threshold)}.",
+        "A series is one workload on one device name. Host, driver, software and settings may change within it.",
+        *report.left_out,
+    )
+    return Section("Method", "method", (Bullets(tuple(map(shortened, items))),))

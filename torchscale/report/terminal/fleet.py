@@ -1,0 +1,159 @@
+"""``validate`` over several nodes: what differs first, then the nodes, their checks, the links and the verdict."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from torchscale.report.terminal.validation import print_fixes
+from torchscale.schema.node.check import Check, Status
+from torchscale.schema.node.fleet import FleetNode, FleetValidation, Pairwise, Slowness
+from torchscale.schema.node.probe import CollectiveFacts
+from torchscale.util.units import format_bytes, format_percent, format_seconds
+
+_MAX_NAMED = 6
+"""Nodes that are named one by one; of more the rest is counted."""
+_MAX_RANKED = 10
+"""Nodes and links of the ranking, the slowest first; ``--json`` has all."""
+
+
+def print_fleet(fleet: FleetValidation, console: Console) -> None:
+    """The whole answer; the verdict last."""
+    labels = {node.node_rank: _label(node) for node in fleet.nodes}
+    _print_differences(fleet, console)
+    _print_nodes(fleet.nodes, console)
+    _print_checks(fleet.nodes, console)
+    if fleet.collective is not None:
+        console.print(f"\ncollective over all nodes: {_collective(fleet.collective)}", markup=False, highlight=False)
+    if fleet.pairwise is not None:
+        _print_pairwise(fleet.pairwise, labels, console)
+    console.print()
+    console.print(fleet.verdict, style="bold" if fleet.fit else "bold red", markup=False, highlight=False)
+
+
+def print_fleet_fixes(fleet: FleetValidation, console: Console) -> None:
+    """The commands of ``--fix-hints``, node by node."""
+    for node in fleet.nodes:
+        if node.validation is not None and any(
+            check.status in (Status.WARN, Status.FAIL) for check in node.validation.checks
+        ):
+            console.print(f"\n{_label(node)}", style="bold underline", markup=False)
+            print_fixes(node.validation, console)
+
+
+def _print_differences(fleet: FleetValidation, console: Console) -> None:
+    """Each value with the nodes that have it, the rarest first: it is the likely fault."""
+    if not fleet.differences:
+        checked = sum(node.validation is not None for node in fleet.nodes)
+        if checked > 1:
+            console.print(f"[bold]no difference[/bold] between the {checked} checked nodes", highlight=False)
+        return
+    table = _table("differs between nodes", "value", "nodes")
+    for difference in fleet.differences:
+        having: dict[str, list[FleetNode]] = {}
+        for node, value in zip(fleet.nodes, difference.values, strict=True):
+            having.setdefault(value, []).append(node)
+        rows = sorted(having.items(), key=lambda item: len(item[1]))
+        for number, (value, nodes) in enumerate(rows):
+            table.add_row(escape(difference.title) if number == 0 else "", escape(value), escape(_names(nodes)))
+    console.print(table)
+
+
+def _print_nodes(nodes: Sequence[FleetNode], console: Console) -> None:
+    table = _table("node", "address", "verdict")
+    for node in nodes:
+        verdict = node.error if node.validation is None else node.validation.verdict
+        style = "green" if node.fit else "bold red"
+        table.add_row(escape(_label(node)), escape(node.address), f"[{style}]{escape(verdict)}[/{style}]")
+    console.print()
+    console.print(table)
+
+
+def _print_checks(nodes: Sequence[FleetNode], console: Console) -> None:
+    """Warnings and failures; what several nodes share is shown once."""
+    having: dict[Check, list[FleetNode]] = {}
+    for node in nodes:
+        for check in node.validation.checks if node.validation is not None else ():
+            if check.status in (Status.WARN, Status.FAIL):
+                having.setdefault(check, []).append(node)
+    if not having:
+        return
+    table = _table("", "check", "seen", "nodes")
+    styles = {Status.WARN: "yellow", Status.FAIL: "bold red"}
+    for check, those in sorted(having.items(), key=lambda item: item[0].status is not Status.FAIL):
+        style = styles[check.status]
+        names = "all" if len(those) == len(nodes) else _names(those)
+        seen = escape(check.seen) + (f"\n[dim]do:[/dim] {escape(check.advice)}" if check.advice else "")
+        table.add_row(f"[{style}]{check.status.value}[/{style}]", escape(check.title), seen, escape(names))
+    console.print()
+    console.print(table)
+
+
+def _collective(facts: CollectiveFacts) -> str:
+    ranks = f"{facts.backend}, {facts.world_size} ranks"
+    if facts.error is not None:
+        return f"FAILED ({ranks}): {facts.error}"
+    exact = "every element exact" if not facts.wrong_elements else f"{facts.wrong_elements:,} WRONG ELEMENTS"
+    speed = "" if facts.seconds is None else f"; 1 MiB in {format_seconds(facts.seconds)}"
+    return f"{ranks}: {exact}{speed}"
+
+
+def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Console) -> None:
+    console.print(
+        f"\nall pairs: {len(pairwise.pairs)} all-reduces of {format_bytes(pairwise.message_bytes)} over "
+        f"{pairwise.backend}",
+        markup=False,
+        highlight=False,
+    )
+    ranked = sorted((*pairwise.nodes, *pairwise.links), key=lambda each: -each.share)
+    if ranked:
+        table = _table("node or link", "more time", "95 % interval", "")
+        for each in ranked[:_MAX_RANKED]:
+            name = " – ".join(labels[rank] for rank in each.nodes)
+            interval = f"{format_percent(each.low)} to {format_percent(each.high)}"
+            table.add_row(escape(name), format_percent(each.share), interval, _mark(each))
+        console.print(table)
+        if len(ranked) > _MAX_RANKED:
+            console.print(f"… and {len(ranked) - _MAX_RANKED} that are faster", style="dim", highlight=False)
+    for pair in pairwise.pairs:
+        names = " – ".join(labels[rank] for rank in pair.nodes)
+        if pair.error:
+            console.print(f"{names}: {pair.error}", style="red", markup=False, highlight=False)
+        elif not ranked:
+            median = format_seconds(statistics.median(pair.seconds))
+            console.print(f"{names}: median {median}", markup=False, highlight=False)
+    if pairwise.detectable_node is not None and pairwise.detectable_link is not None:
+        console.print(
+            f"found from {format_percent(pairwise.detectable_node)} more time on for a node, "
+            f"{format_percent(pairwise.detectable_link)} for a link",
+            style="dim",
+            highlight=False,
+        )
+    console.print(pairwise.verdict, markup=False, highlight=False)
+
+
+def _mark(each: Slowness) -> str:
+    if each.is_bad:
+        return "[bold red]SLOW[/bold red]"
+    return "[yellow]not decided[/yellow]" if each.is_suspect else ""
+
+
+def _label(node: FleetNode) -> str:
+    return f"{node.node_rank} ({node.hostname})"
+
+
+def _names(nodes: Sequence[FleetNode]) -> str:
+    if len(nodes) <= _MAX_NAMED:
+        return ", ".join(_label(node) for node in nodes)
+    return ", ".join(_label(node) for node in nodes[: _MAX_NAMED - 1]) + f" and {len(nodes) - _MAX_NAMED + 1} more"
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table

@@ -1,0 +1,100 @@
+"""Labels and sentences of results over time, shared by all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.analysis.comparison.trends import ChangePoint, Trend
+from torchscale.analysis.stats.change_points import MIN_LENGTH
+from torchscale.config.choices import Metric
+from torchscale.report.document import shortened
+from torchscale.report.text.comparison import (
+    cell_text,
+    format_interval,
+    format_level,
+    format_ratio_change,
+    metric_label,
+)
+from torchscale.report.text.labels import plural
+
+_MAX_DIFFERENCES = 8
+"""Of one change, in a line; JSON has all."""
+_MAX_VALUE = 60
+_COMMIT_DIGITS = 12
+_FIRST = ("git commit", "driver", "torch", "NCCL", "host", "devices", "torchscale", "CUDA", "cuDNN")
+"""What readers look for first."""
+_SCALES = {
+    Metric.STEP_P95: (1e3, "step p95, ms"),
+    Metric.MEMORY: (2.0**-30, "peak memory, GiB"),
+    Metric.BUSBW: (1e-9, "bus bandwidth, GB/s"),
+    Metric.COPY: (1e-9, "copy bandwidth, GB/s"),
+    Metric.COMPUTE: (1e-12, "matmul rate, TFLOP/s"),
+    Metric.THROUGHPUT: (1.0, "samples/s"),
+    Metric.ENERGY: (1.0, "samples/joule"),
+}
+
+
+def trend_label(trend: Trend) -> str:
+    """``tiny-decoder, fp32, batch 8, 2 devices: samples/s``."""
+    return f"{cell_text(trend.cell)}: {metric_label(trend.metric.metric, trend.metric.detail)}"
+
+
+def level_text(trend: Trend, level: float) -> str:
+    """With its unit."""
+    return format_level(trend.metric.metric, level)
+
+
+def unit_of(trend: Trend) -> tuple[float, str]:
+    """Factor to the unit of a chart's axis, and the name of the axis."""
+    scale, label = _SCALES.get(trend.metric.metric, (1.0, metric_label(trend.metric.metric, "")))
+    return scale, label
+
+
+def format_change_point(change: ChangePoint) -> str:
+    """``-4.8 % (-5.7 to -3.9 %)``."""
+    interval = "" if change.ratio.interval is None else f" ({format_interval(change.ratio)})"
+    return f"{format_ratio_change(change.ratio)}{interval}"
+
+
+def format_since(change: ChangePoint) -> str:
+    """``2026-11-20 10:01``, in UTC."""
+    return change.first.measured_at[:16].replace("T", " ")
+
+
+def difference_texts(change: ChangePoint) -> list[str]:
+    """``driver: 550.54 → 570.12``, what readers look for first at the beginning."""
+    ranks = {name: rank for rank, name in enumerate(_FIRST)}
+    ordered = sorted(change.differences, key=lambda difference: ranks.get(difference.what, len(ranks)))
+    texts = [
+        f"{difference.what}: {' → '.join(_short(difference.what, value) for value in difference.values)}"
+        for difference in ordered[:_MAX_DIFFERENCES]
+    ]
+    more = len(ordered) - len(texts)
+    return [*texts, f"and {more} more"] if more else texts
+
+
+def _short(what: str, value: str) -> str:
+    """For people: a commit's first digits tell it."""
+    cut = f"{value[:_COMMIT_DIGITS]}{'-dirty' * value.endswith('-dirty')}" if what == "git commit" else value
+    return shortened(cut, _MAX_VALUE) or "none"
+
+
+def history_sentence(trends: Sequence[Trend], threshold: float) -> str:
+    """The answer in one sentence."""
+    if not trends:
+        return "Nothing was measured."
+    worse = [(trend, change) for trend in trends if (change := trend.regression(threshold)) is not None]
+    if worse:
+        trend, change = min(
+            worse, key=lambda one: one[1].ratio.value if one[0].metric.metric.higher_is_better else -one[1].ratio.value
+        )
+        most = f"{trend_label(trend)} {format_change_point(change)} since {format_since(change)} UTC"
+        return f"{len(worse):,} of {len(trends):,} series {'is' if len(worse) == 1 else 'are'} worse now; most: {most}."
+    if all(len(trend.counted) < 2 * MIN_LENGTH for trend in trends):
+        longest = max(len(trend.counted) for trend in trends)
+        return (
+            f"Too few runs to tell a change: {plural(longest, 'run')} in the longest series; "
+            f"{2 * MIN_LENGTH} are needed ({MIN_LENGTH} before and {MIN_LENGTH} after)."
+        )
+    changed = sum(bool(trend.changes) for trend in trends)
+    return f"No series is worse now. {changed:,} of {len(trends):,} changed their level at some time."

@@ -1,0 +1,157 @@
+"""What ``validate`` concludes over several nodes, and the times of pairs of nodes that it measures."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+from pydantic import Field
+
+from torchscale.config.sections import MAX_NODES
+from torchscale.schema.base import SCHEMA_VERSION, Frozen, Positive
+from torchscale.schema.node.check import Validation
+from torchscale.schema.node.probe import CollectiveFacts
+
+NodeRank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
+
+
+class NodeReport(Frozen):
+    """What a node sends of its own checks. ``lacks_required``: as for exit code 3."""
+
+    validation: Validation
+    lacks_required: bool = False
+
+
+class PairTask(Frozen):
+    """What a node's process for pairs does.
+
+    Attributes:
+        place: Of this node among those that take part, from 0; ``nodes`` of them.
+        master_address, master_port: Of the store, on place 0.
+        partners: The other node's place in each round, ``None`` in a round without one.
+        backend: ``nccl`` or ``gloo``.
+        message_bytes: Of an all-reduce, in fp32.
+        repeats: All-reduces that are timed, after one that is not.
+        timeout_seconds: Bound on each step of a pair.
+    """
+
+    place: NodeRank
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    master_address: str
+    master_port: int
+    partners: tuple[NodeRank | None, ...]
+    backend: str
+    message_bytes: Annotated[int, Field(ge=4)]
+    repeats: Annotated[int, Field(ge=1)]
+    timeout_seconds: Positive
+
+
+class PartnerTimes(Frozen):
+    """Seconds of each all-reduce with one partner, the slower node's; empty with the reason in ``error``."""
+
+    partner: NodeRank
+    seconds: Annotated[tuple[Positive, ...], Field(max_length=1000)] = ()
+    error: Annotated[str, Field(max_length=2000)] = ""
+
+
+class PairTimes(Frozen):
+    """Of one node, a partner a round; the lower place of each pair reports it."""
+
+    partners: Annotated[tuple[PartnerTimes, ...], Field(max_length=MAX_NODES)]
+
+
+class PairwiseStatus(str, Enum):
+    """What can be said of a fleet from the times of its pairs."""
+
+    NONE = "none"
+    BAD = "bad"
+    UNDECIDED = "undecided"
+    CANNOT_TELL = "cannot_tell"
+    FAILED = "failed"
+
+
+class MeasuredPair(Frozen):
+    """The all-reduces of two nodes (by node rank): seconds of each, or why there are none."""
+
+    nodes: tuple[NodeRank, NodeRank]
+    seconds: tuple[Positive, ...] = ()
+    error: str = ""
+
+
+class Slowness(Frozen):
+    """How much more time a node, or a link between two, costs than the fleet's, as a share (0.3: 30 % more), with the
+    95 % interval. ``is_suspect``: slow, but not with certainty."""
+
+    nodes: tuple[NodeRank, ...]
+    share: float
+    low: float
+    high: float
+    is_bad: bool
+    is_suspect: bool
+
+
+class Pairwise(Frozen):
+    """All pairs of nodes, and what their times say.
+
+    Attributes:
+        backend, message_bytes: Of the all-reduce.
+        status, verdict: What is bad, if anything.
+        pairs: What was measured.
+        nodes, links: The slowest first.
+        noise: Standard deviation of a pair's median, as a share.
+        detectable_node, detectable_link: The least slowness that would have been found, as a share.
+    """
+
+    backend: str
+    message_bytes: int
+    status: PairwiseStatus
+    verdict: str
+    pairs: tuple[MeasuredPair, ...]
+    nodes: tuple[Slowness, ...] = ()
+    links: tuple[Slowness, ...] = ()
+    noise: float | None = None
+    detectable_node: float | None = None
+    detectable_link: float | None = None
+
+    @property
+    def fit(self) -> bool:
+        """Whether no node and no link is bad, as far as can be told."""
+        return self.status not in (PairwiseStatus.BAD, PairwiseStatus.FAILED)
+
+
+class FleetNode(Frozen):
+    """A node of the fleet. ``validation`` is ``None`` where there is none, with the reason in ``error``.
+    ``clock_offset_seconds``: how far its clock is ahead of node 0's; ``None`` for that one."""
+
+    node_rank: NodeRank
+    hostname: str
+    address: str
+    clock_offset_seconds: float | None = None
+    lacks_required: bool = False
+    validation: Validation | None = None
+    error: str = ""
+
+    @property
+    def fit(self) -> bool:
+        """Whether all of its checks passed."""
+        return self.validation is not None and self.validation.fit
+
+
+class Difference(Frozen):
+    """Something that is not the same on all nodes: its value on each, in the order of the fleet's nodes."""
+
+    title: str
+    values: tuple[str, ...]
+
+
+class FleetValidation(Frozen):
+    """The whole answer of ``validate --nnodes N --json``. ``fit`` is false when a node is absent or failed a check, or
+    the collective failed, or a node or link is bad; ``pairwise`` is there if it was asked for."""
+
+    schema_version: int = SCHEMA_VERSION
+    fit: bool
+    verdict: str
+    nodes: tuple[FleetNode, ...]
+    differences: tuple[Difference, ...] = ()
+    collective: CollectiveFacts | None = None
+    pairwise: Pairwise | None = None

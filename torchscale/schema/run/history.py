@@ -1,0 +1,116 @@
+"""What a history keeps of each run: where and with what it was measured, and every figure of every cell."""
+
+from __future__ import annotations
+
+from torchscale.schema.base import Count, Frozen, NotNegative
+from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.run.result_set import Figure, ResultSet
+from torchscale.schema.state import State
+
+
+class HistoryRun(Frozen):
+    """A run, without its figures.
+
+    Attributes:
+        number: Of its row.
+        identity: The same for all states of one run folder, which may go on after it was added.
+        name: The folder's name.
+        measured_at: When its measurement began: UTC, ISO 8601.
+        host, driver, torch, nccl, torchscale: Of its first session; empty where unknown.
+        git_branch, git_commit: Of the directory that the command was started in; empty outside a checkout.
+        config_hash: Changes with any key of the config.
+    """
+
+    number: Count = 0
+    identity: str
+    name: str
+    measured_at: str
+    host: str = ""
+    driver: str = ""
+    torch: str = ""
+    nccl: str = ""
+    torchscale: str = ""
+    git_branch: str = ""
+    git_commit: str = ""
+    config_hash: str = ""
+
+
+class HistoryOutcome(Frozen):
+    """How a cell of a run ended.
+
+    Attributes:
+        run, cell: Their rows.
+        state: How it ended.
+        reason: Why, where that is not ``ok``.
+        device: What its ranks ran on.
+        flags: Of any of its launches.
+        conditions: Which of ``contended`` and ``throttled`` more than a third of its launches have.
+        measured_at: When its first launch began: UTC, ISO 8601; empty where unknown.
+    """
+
+    run: Count = 0
+    cell: Count = 0
+    state: State
+    reason: str = ""
+    device: str = ""
+    flags: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    measured_at: str = ""
+
+
+class HistoryFigure(Frozen):
+    """One metric of one cell of one run.
+
+    Attributes:
+        run, cell: Their rows.
+        metric: Which metric.
+        level: Geometric mean over launches, in the metric's unit.
+        low, high: Its 95 % interval from launch to launch; ``None`` with one launch.
+        log_variance: Of the logarithm of one launch; ``None`` with one launch.
+        launches: How many.
+    """
+
+    run: Count = 0
+    cell: Count = 0
+    metric: MetricKey
+    level: Figure
+    low: NotNegative | None = None
+    high: NotNegative | None = None
+    log_variance: NotNegative | None = None
+    launches: Count
+
+
+class HistoryCell(Frozen):
+    """A cell of a run that is added to a history."""
+
+    cell: AnyCell
+    outcome: HistoryOutcome
+    figures: tuple[HistoryFigure, ...] = ()
+
+
+class HistoryEntry(Frozen):
+    """A run that is added to a history.
+
+    Attributes:
+        run: Its ``number`` is given by the file.
+        digest: Of everything measured: equal for a run that was added before.
+        facts: Machine, software and settings by name.
+        cells: In plan order.
+        results: The run as a whole, to compare with later.
+    """
+
+    run: HistoryRun
+    digest: str
+    facts: dict[str, str]
+    cells: tuple[HistoryCell, ...]
+    results: ResultSet
+
+
+class HistoryContent(Frozen):
+    """Runs from the oldest to the newest, cells by row, and what was measured."""
+
+    runs: tuple[HistoryRun, ...]
+    cells: dict[int, AnyCell]
+    outcomes: tuple[HistoryOutcome, ...]
+    figures: tuple[HistoryFigure, ...]

@@ -34,6 +34,10 @@ def test_twice(torchscale):
 )
 
 
+ACCEPT = "--torchscale-accept-contended"
+"""Other tests run beside these."""
+
+
 class Project:
     """A directory with tests of a user, and an environment in which torchscale is installed."""
 
@@ -71,7 +75,7 @@ def project(tmp_path: Path) -> Project:
 
 def test_a_regression_fails_and_equal_speed_passes(project: Project) -> None:
     project.write(TESTS)
-    written = project.pytest("--torchscale-update-baseline")
+    written = project.pytest("--torchscale-update-baseline", ACCEPT)
     assert written.returncode == 0, written.stdout
     content = json.loads(project.baseline.read_text())
     tests = content["tests"]
@@ -84,7 +88,7 @@ def test_a_regression_fails_and_equal_speed_passes(project: Project) -> None:
     del tests["tests/test_speed.py::test_new"]
     project.baseline.write_text(json.dumps(content))
 
-    done = project.pytest("-rA", "-k", "not twice")
+    done = project.pytest("-rA", "-k", "not twice", ACCEPT)
     assert done.returncode == 1
     assert "PASSED tests/test_speed.py::test_sum" in done.stdout
     assert "baseline of 1 session: noise between sessions is unknown" in done.stdout
@@ -93,14 +97,48 @@ def test_a_regression_fails_and_equal_speed_passes(project: Project) -> None:
     assert "2 failed, 1 passed" in done.stdout
 
 
+def test_a_contended_measurement_is_neither_written_nor_judged(project: Project) -> None:
+    """A process beside it on the only core that the test may use."""
+    project.write(
+        """
+import os, subprocess, sys, pytest
+
+@pytest.fixture(autouse=True)
+def busy():
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    yield
+    process.kill()
+    process.wait(timeout=30)
+    os.sched_setaffinity(0, cores)
+
+def test_sum(torchscale):
+    torchscale(lambda: sum(range(2000)), rounds=20, round_seconds=0.02)
+"""
+    )
+    refused = project.pytest("--torchscale-update-baseline")
+    assert refused.returncode == 1
+    assert "not written, contended: it waited for a core" in refused.stdout
+    assert not project.baseline.exists()
+    assert project.pytest("--torchscale-update-baseline", ACCEPT).returncode == 0
+    content = json.loads(project.baseline.read_text())
+    (session,) = content["tests"]["tests/test_speed.py::test_sum"]
+    session["seconds"] = [seconds / 20 for seconds in session["seconds"]]
+    project.baseline.write_text(json.dumps(content))
+    skipped = project.pytest("-rs")
+    assert skipped.returncode == 0, skipped.stdout
+    assert "not decided, contended: it waited for a core" in skipped.stdout
+
+
 def test_sessions_are_added_and_other_tests_keep_theirs(project: Project) -> None:
     project.write(SUM)
-    assert project.pytest("--torchscale-update-baseline").returncode == 0
+    assert project.pytest("--torchscale-update-baseline", ACCEPT).returncode == 0
     content = json.loads(project.baseline.read_text())
     (first,) = content["tests"]["tests/test_speed.py::test_sum"]
     content["tests"]["tests/test_other.py::test_kept"] = [first]
     project.baseline.write_text(json.dumps(content))
-    assert project.pytest("--torchscale-update-baseline=add").returncode == 0
+    assert project.pytest("--torchscale-update-baseline=add", ACCEPT).returncode == 0
     tests = json.loads(project.baseline.read_text())["tests"]
     assert tests["tests/test_other.py::test_kept"] == [first]
     assert [len(one["seconds"]) for one in tests["tests/test_speed.py::test_sum"]] == [8, 8]
@@ -156,7 +194,7 @@ def test_the_example_runs(project: Project, tmp_path: Path) -> None:
     example = str(ROOT / "examples" / "pytest")
     baseline = tmp_path / "speed.json"
     options = ("--rootdir", str(tmp_path), "-c", str(tmp_path / "pytest.ini"), "--torchscale-baseline", str(baseline))
-    done = project.pytest(example, "--torchscale-update-baseline", *options)
+    done = project.pytest(example, "--torchscale-update-baseline", ACCEPT, *options)
     assert done.returncode == 0, done.stdout
     assert len(json.loads(baseline.read_text())["tests"]) == 3
 
@@ -168,7 +206,7 @@ def test_a_config_is_measured_and_compared(project: Project) -> None:
     config["launch"] |= {"isolation": "group"}
     (project.directory / "ci.yaml").write_text(yaml.safe_dump(config))
     project.write("def test_training(torchscale):\n    torchscale.config('ci.yaml', baseline='main')\n")
-    written = project.pytest("--torchscale-update-baseline")
+    written = project.pytest("--torchscale-update-baseline", ACCEPT)
     assert written.returncode == 0, written.stdout
     baseline = project.baseline.with_name("main.json")
     baseline.write_text(json.dumps(faster(json.loads(baseline.read_text()))))

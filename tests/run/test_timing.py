@@ -112,6 +112,13 @@ def test_the_file_keeps_the_newest_sessions_of_this_machine(tmp_path: Path) -> N
     assert [one.seconds for one in read_times(path).tests["a"]] == [(7.0, 7.0)]
 
 
+@pytest.mark.parametrize(("waited", "contended"), [(None, False), (0.0, False), (0.02, False), (0.31, True)])
+def test_a_session_that_waited_for_a_core_is_contended(waited: float | None, contended: bool) -> None:
+    measured = session([0.001, 0.001]).model_copy(update={"waited": waited})
+    assert measured.is_contended is contended
+    assert ("contended: it waited for a core 31.0 % of the time" in describe_session(measured)) is contended
+
+
 def test_a_session_reads_as_a_sentence() -> None:
     assert describe_session(session([0.0012, 0.0012])) == "1.20 ms ± 0.0 % per call, 2 rounds of 3 calls"
 

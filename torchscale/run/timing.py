@@ -37,8 +37,13 @@ THRESHOLD = 0.1
 which one process cannot see: smaller changes pass."""
 LEVEL = 0.05
 """Of significance, as in ``torchscale compare``."""
+CONTENDED = 0.02
+"""Share of the time that the thread waited for a core. Other work that takes so much also fills caches and lowers clock
+rates, which slows a function by several times that share: near :data:`THRESHOLD`."""
 MAX_SESSIONS = 10
 """That the baseline keeps of a test; the estimate of the noise between them is good from five on (docs/compare.md)."""
+_SCHEDULER = Path("/proc/thread-self/schedstat")
+"""Of Linux: nanoseconds that the thread ran, nanoseconds that it was ready and waited for a core, time slices."""
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 """Thousands of tests with all their sessions."""
 
@@ -54,6 +59,7 @@ class Session(Frozen):
         python, torchscale: Versions.
         calls: In each round.
         seconds: Per call, the mean of each round.
+        waited: Share of the time in which the thread was ready and had no core; ``None`` where the system does not say.
     """
 
     measured_at: str
@@ -62,6 +68,12 @@ class Session(Frozen):
     torchscale: str
     calls: Annotated[int, Field(ge=1)]
     seconds: Annotated[tuple[Positive, ...], Field(min_length=2)]
+    waited: Annotated[float, Field(ge=0)] | None = None
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether other processes took so much of the cores that the times say little."""
+        return self.waited is not None and self.waited > CONTENDED
 
 
 class TimingBaseline(Frozen):
@@ -141,7 +153,9 @@ def time_function(
             calls = max(2 * calls, min(100 * calls, int(1.1 * calls * round_seconds / max(taken, 1e-9))))
             taken = _round(function, calls, synchronize)
         affordable = max(MIN_ROUNDS, min(rounds, int(LIMIT_SECONDS / taken)))
+        start, before = time.perf_counter(), _seconds_waited()
         seconds = tuple(_round(function, calls, synchronize) / calls for _ in range(affordable))
+        after, taken = _seconds_waited(), time.perf_counter() - start
     return Session(
         measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=f"{cpu_name()}, {len(usable_cores())} cores",
@@ -149,7 +163,16 @@ def time_function(
         torchscale=__version__,
         calls=calls,
         seconds=seconds,
+        waited=None if before is None or after is None else max(0.0, after - before) / taken,
     )
+
+
+def _seconds_waited() -> float | None:
+    """How long this thread was ready to run and waited for a core, since it began."""
+    try:
+        return int(_SCHEDULER.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _round(function: Callable[[], object], calls: int, synchronize: Callable[[], object] | None) -> float:
@@ -166,7 +189,13 @@ def describe_session(session: Session) -> str:
     half = geometric_half_width(session.seconds)
     spread = "" if half is None else f" ± {format_percent(half)}"
     level = format_seconds(geometric_mean(session.seconds))
-    return f"{level}{spread} per call, {len(session.seconds)} rounds of {session.calls} calls"
+    waited = f", {format_contention(session)}" if session.is_contended else ""
+    return f"{level}{spread} per call, {len(session.seconds)} rounds of {session.calls} calls{waited}"
+
+
+def format_contention(session: Session) -> str:
+    """``contended: it waited for a core 31.0 % of the time``."""
+    return f"contended: it waited for a core {format_percent(session.waited or 0.0)} of the time"
 
 
 def compare_times(session: Session, baseline: Sequence[Session], threshold: float = THRESHOLD) -> TimeChange:

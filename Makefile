@@ -24,7 +24,7 @@ install: $(VENV)/.installed
 # System packages and Python's are fetched at the same time.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	sh scripts/system-packages.sh report & packages=$$!; \
-	$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet -c constraints.txt -e . && wait $$packages
+	$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[all]' && wait $$packages
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt

@@ -70,7 +70,7 @@ def test_nothing_installs_or_changes_torch() -> None:
     installs = [command for script in arguments("RUN") for command in script.split(";") if "pip install" in command]
     (install,) = installs
     words = shlex.split(install.partition("pip install")[2])
-    assert words == ["--no-cache-dir", "--constraint", "/tmp/constraints.txt", "/opt/torchscale"]
+    assert words == ["--no-cache-dir", "--constraint", "/tmp/constraints.txt", "/opt/torchscale[all]"]
     (script,) = [script for script in arguments("RUN") if "pip install" in script]
     (pattern,) = re.findall(r"grep -iE '([^']+)'", script)
     frozen = ["torch==2.13.0+cu130", "torchvision==0.28.0", "nvidia-nccl-cu13==2.28", "numpy==1.26.4", "triton==3.5"]

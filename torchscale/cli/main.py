@@ -41,6 +41,7 @@ from torchscale.cli.earlier import Program
 from torchscale.cli.options import CONTEXT_SETTINGS
 from torchscale.cli.output import configure_output, print_error, replace_unprintable
 from torchscale.errors import ExitCode, TorchscaleError, UsageError
+from torchscale.util.extras import missing_extra
 from torchscale.util.process_exit import stop_signals
 from torchscale.util.text import is_text, shown_bytes
 from torchscale.version import __version__
@@ -153,6 +154,12 @@ def main() -> None:
     except TorchscaleError as error:
         print_error(error)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        print_error(missing)
+        sys.exit(missing.exit_code)
     except _Interrupted:
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:

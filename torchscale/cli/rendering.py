@@ -12,6 +12,7 @@ import typer
 
 from torchscale.cli.output import note
 from torchscale.errors import OutputError, UsageError
+from torchscale.util.extras import require
 from torchscale.util.files import atomic_write_bytes
 from torchscale.util.text import strip_control
 
@@ -27,13 +28,19 @@ _SUFFIXES: Mapping[str, str] = {
     ".json": "json",
 }
 """Suffix of a file → the format that readers expect in it."""
+_LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    "html": ("jinja2", "plotly"),
+    "pdf": ("weasyprint", "jinja2", "matplotlib"),
+}
+"""Format → what renders it and is in no core installation."""
 
 
 def chosen_formats(formats: Sequence[F] | None, default: F, output: str | None) -> list[F]:
     """The formats that were asked for, each once; without any the one of the suffix of ``output``.
 
     Raises:
-        UsageError: there are several and one ``--output``, or the suffix is of another format.
+        UsageError: there are several and one ``--output``, the suffix is of another format, or what renders one is not
+            installed.
     """
     suffix = "" if output is None else Path(output).suffix.lower()
     named = _SUFFIXES.get(suffix, "")
@@ -50,7 +57,20 @@ def chosen_formats(formats: Sequence[F] | None, default: F, output: str | None) 
             f"--format {formats[0].value} contradicts --output {output}",
             hint=f"leave --format out to write {named}, or choose another name",
         )
-    return list(dict.fromkeys(formats)) if formats else [known.get(named, default)]
+    chosen = list(dict.fromkeys(formats)) if formats else [known.get(named, default)]
+    for kind in chosen:
+        require_format(kind.value)
+    return chosen
+
+
+def require_format(name: str) -> None:
+    """Check that what renders a format is installed, before time goes into reading the run.
+
+    Raises:
+        UsageError: it is not.
+    """
+    for library in _LIBRARIES.get(name, ()):
+        require(library, f"the format {name}")
 
 
 def open_in_browser(address: str) -> None:

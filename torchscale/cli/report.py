@@ -11,7 +11,7 @@ from torchscale.cli.command import Group, words_of
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, result_console, status
 from torchscale.cli.parsing import is_price, members
-from torchscale.cli.rendering import chosen_formats, open_in_browser, write_rendered
+from torchscale.cli.rendering import chosen_formats, open_in_browser, require_format, write_rendered
 from torchscale.config.choices import ReportFormat, ResultSchema
 from torchscale.errors import UsageError
 
@@ -136,6 +136,7 @@ def serve(
 
     [cyan]torchscale report serve results/nightly[/cyan]
     """
+    require_format(ReportFormat.HTML.value)
     from torchscale.run.serve import serve as serve_report  # noqa: PLC0415 - `--help` does not need it
 
     _check_price(cost)

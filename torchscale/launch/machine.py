@@ -12,6 +12,7 @@ from torchscale.errors import MachineError
 from torchscale.launch.process import run_bounded
 from torchscale.schema.node.environment import Environment
 from torchscale.schema.node.machine import Machine
+from torchscale.util.extras import require
 from torchscale.util.interpreter import module_command
 from torchscale.util.nvml import Driver
 from torchscale.util.redaction import redact_arguments
@@ -27,8 +28,10 @@ def detect_machine() -> Machine:
     """Detect the environment (in a worker process, which imports torch) and the usable cores.
 
     Raises:
+        UsageError: torch is not installed.
         MachineError: torch cannot be imported, or the process does not finish in time.
     """
+    require("torch", "training")
     finished = run_bounded(module_command("torchscale.worker.environment"), timeout_seconds=_PROBE_SECONDS)
     hint = "run `torchscale validate` to see what is wrong"
     if finished.timed_out:

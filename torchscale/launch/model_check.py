@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from torchscale.launch.process import run_bounded
 from torchscale.schema.cells.training import TrainingCell, model_key
 from torchscale.schema.launch.model_check import ModelCheck
+from torchscale.util.extras import require
 from torchscale.util.interpreter import module_command
 
 _AS_A_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -26,7 +27,11 @@ def check_models(
         cells: One or more of each model.
         timeout_seconds: For all of them.
         env: Variables that the launches will have.
+
+    Raises:
+        UsageError: torch is not installed.
     """
+    require("torch", "building a model")
     models = {model_key(cell): cell for cell in cells}
     finished = run_bounded(
         module_command("torchscale.worker.check_models"),

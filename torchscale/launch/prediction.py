@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from torchscale.launch.process import run_bounded
 from torchscale.schema.cells.memory import PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.util.extras import require
 from torchscale.util.interpreter import module_command
 
 _WITHOUT_EFFECT = {"seed": 0, "data_source": "synthetic", "loader": None, "num_samples": 1, "cudnn_benchmark": False}
@@ -20,7 +21,12 @@ def predict_cells(
     cells: Sequence[TrainingCell], *, timeout_seconds: float, env: Mapping[str, str]
 ) -> dict[str, PredictedMemory]:
     """Predicted memory by cell id. Cells without a prediction, and those beyond the time limit, are left out; cells
-    that take the same memory are predicted once. ``env``: variables that the launches will have."""
+    that take the same memory are predicted once. ``env``: variables that the launches will have.
+
+    Raises:
+        UsageError: torch is not installed.
+    """
+    require("torch", "a prediction of memory")
     alike: dict[str, list[TrainingCell]] = {}
     for cell in cells:
         key = cell.model_copy(update=_WITHOUT_EFFECT).model_dump_json(exclude={"measurement", "learning_rate"})

@@ -96,6 +96,7 @@ def find_machine(observer: Observer) -> Machine:
     """The machine at hand.
 
     Raises:
+        UsageError: torch is not installed.
         MachineError: torch cannot be imported, or the probe does not answer.
     """
     with observer.status("Detecting devices and software"):

@@ -21,6 +21,7 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.finding import Finding
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.store.run_folder import RunFolder
+from torchscale.util.extras import require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -261,6 +262,7 @@ class Results:
         return self._figures([chart for block in blocks if isinstance(block, ChartGrid) for chart in block.charts])
 
     def _figures(self, charts: Sequence[AnyChart]) -> dict[str, go.Figure]:
+        require("plotly", "a figure")
         import plotly.graph_objects as go  # noqa: PLC0415 - 0.3 s, and only figures need it
 
         from torchscale.report.formats.chart_plotly import chart_figure  # noqa: PLC0415
@@ -305,6 +307,7 @@ def _more(cell: TrainingSummary) -> dict[str, object]:
 
 def _frame(rows: Iterator[dict[str, object]] | Sequence[dict[str, object]], names: Sequence[str] = ()) -> pd.DataFrame:
     """``names`` are the columns where there is no row. Numbers stay numbers where some, or all, were not measured."""
+    require("pandas", "a frame")
     import pandas as pd  # noqa: PLC0415 - 0.4 s, and only frames need it
 
     found = list(rows)

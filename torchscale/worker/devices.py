@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from torchscale.schema.node.environment import DeviceInfo
-from torchscale.worker.environment import cpu_name
+from torchscale.util.cpu import cpu_name
 from torchscale.worker.probe_gpu import opened_driver, pci_address
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")

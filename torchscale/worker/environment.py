@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from torchscale.schema.node.environment import DeviceInfo, Environment, Versions
+from torchscale.util.cpu import cpu_name
 from torchscale.util.redaction import redact
 from torchscale.util.text import shown_bytes
 from torchscale.version import __version__
@@ -97,18 +98,6 @@ def cpu_only_torch() -> str | None:
     if any(build.get(name, "unknown") is not None for name in ("cuda", "hip", "xpu")):
         return None
     return str(build["__version__"])
-
-
-def cpu_name() -> str:
-    """Model name of the processor as in ``/proc/cpuinfo``, else as :mod:`platform` reports it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _installed_version(package: str) -> str | None:

@@ -9,8 +9,9 @@ import torch
 
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.node.environment import DeviceInfo, RankIdentity
+from torchscale.util.cpu import cpu_name
 from torchscale.worker.devices import cuda_device
-from torchscale.worker.environment import collect_versions, cpu_name
+from torchscale.worker.environment import collect_versions
 from torchscale.worker.heap import host_allocator
 from torchscale.worker.measure.host import usable_cpus
 from torchscale.worker.process_group import Ranks

@@ -1,0 +1,254 @@
+"""Time a function, and compare its times with those of a baseline file: what the fixture of the pytest plugin does."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from torchscale.analysis.stats.ratios import LogRatio, log_ratio
+from torchscale.analysis.stats.series import geometric_half_width, geometric_mean
+from torchscale.analysis.stats.sessions import session_noise, with_session_noise
+from torchscale.errors import UsageError
+from torchscale.launch.machine import usable_cores
+from torchscale.schema.base import Frozen
+from torchscale.util.cpu import cpu_name
+from torchscale.util.files import atomic_write_text, read_bounded
+from torchscale.util.gc import gc_paused
+from torchscale.util.units import format_change, format_percent, format_seconds
+from torchscale.version import __version__
+
+ROUNDS = 20
+"""Enough for an interval whose quantile of Student's t (2.09) is near that of any number of rounds (1.96)."""
+ROUND_SECONDS = 0.02
+"""Thousands of times the resolution of the clock, and longer than a time slice of Linux's scheduler (a few ms)."""
+LIMIT_SECONDS = 10.0
+"""A slow function gets fewer rounds, but :data:`MIN_ROUNDS`."""
+MIN_ROUNDS = 3
+"""Fewer give no usable interval."""
+THRESHOLD = 0.1
+"""One function takes some percent more or less from process to process (placement in memory, clock rate of the CPU),
+which one process cannot see: smaller changes pass."""
+LEVEL = 0.05
+"""Of significance, as in ``torchscale compare``."""
+CONTENDED = 0.02
+"""Share of the time that the thread waited for a core. Other work that takes so much also fills caches and lowers clock
+rates, which slows a function by several times that share: near :data:`THRESHOLD`."""
+MAX_SESSIONS = 10
+"""That the baseline keeps of a test; the estimate of the noise between them is good from five on (docs/compare.md)."""
+_SCHEDULER = Path("/proc/thread-self/schedstat")
+"""Of Linux: nanoseconds that the thread ran, nanoseconds that it was ready and waited for a core, time slices."""
+_MAX_FILE_BYTES = 16 * 1024 * 1024
+"""Thousands of tests with all their sessions."""
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Session(Frozen):
+    """One measurement of a function in one process.
+
+    Attributes:
+        measured_at: UTC.
+        machine: Name of the CPU and number of usable cores.
+        python, torchscale: Versions.
+        calls: In each round.
+        seconds: Per call, the mean of each round.
+        waited: Share of the time in which the thread was ready and had no core; ``None`` where the system does not say.
+    """
+
+    measured_at: str
+    machine: str
+    python: str
+    torchscale: str
+    calls: Annotated[int, Field(ge=1)]
+    seconds: Annotated[tuple[Positive, ...], Field(min_length=2)]
+    waited: Annotated[float, Field(ge=0)] | None = None
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether other processes took so much of the cores that the times say little."""
+        return self.waited is not None and self.waited > CONTENDED
+
+
+class TimingBaseline(Frozen):
+    """The content of the baseline file: sessions by test, the newest last."""
+
+    schema_version: Literal[1] = 1
+    tests: Mapping[str, tuple[Session, ...]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TimeChange:
+    """A measurement against the baseline.
+
+    Attributes:
+        ratio: Time per call, new ÷ baseline.
+        sessions: Of the baseline.
+        threshold: Changes up to this share count as none.
+    """
+
+    ratio: LogRatio
+    sessions: int
+    threshold: float
+
+    @property
+    def is_slower(self) -> bool:
+        """By more than the threshold, and more than noise explains."""
+        return self._is_significant and self.ratio.value > 1 + self.threshold
+
+    @property
+    def is_faster(self) -> bool:
+        """By more than the threshold, and more than noise explains."""
+        return self._is_significant and self.ratio.value < 1 / (1 + self.threshold)
+
+    @property
+    def _is_significant(self) -> bool:
+        return self.ratio.p is not None and self.ratio.p < LEVEL
+
+    def describe(self) -> str:
+        """``time per call +12.3 % (95 % interval +10.1 % to +14.5 %): slower; baseline of 5 sessions``."""
+        interval = self.ratio.interval
+        spread = (
+            "" if interval is None else f" (95 % interval {' to '.join(format_change(end - 1) for end in interval)})"
+        )
+        verdict = "slower" if self.is_slower else "faster" if self.is_faster else "within noise or the threshold"
+        noise = "1 session: noise between sessions is unknown" if self.sessions == 1 else f"{self.sessions} sessions"
+        return f"time per call {format_change(self.ratio.value - 1)}{spread}: {verdict}; baseline of {noise}"
+
+
+def time_function(
+    function: Callable[[], object],
+    *,
+    rounds: int = ROUNDS,
+    round_seconds: float = ROUND_SECONDS,
+    synchronize: Callable[[], object] | None = None,
+) -> Session:
+    """Call a function in rounds of equally many calls and time each round.
+
+    The first call warms up; further ones choose how many calls a round has. Python's garbage collector is paused.
+
+    Args:
+        function: What is measured.
+        rounds: How many; fewer where they would take longer than :data:`LIMIT_SECONDS`, but :data:`MIN_ROUNDS`.
+        round_seconds: The shortest that a round may be.
+        synchronize: Called at the end of each round, within its time: ``torch.cuda.synchronize`` for work on a GPU.
+
+    Raises:
+        UsageError: ``rounds`` or ``round_seconds`` is too small.
+    """
+    if rounds < MIN_ROUNDS:
+        raise UsageError(f"rounds: {rounds} is below {MIN_ROUNDS}, which an interval needs")
+    if not round_seconds > 0:
+        raise UsageError(f"round_seconds: expected a number above 0, got {round_seconds}")
+    with gc_paused():
+        _round(function, 1, synchronize)
+        calls, taken = 1, _round(function, 1, synchronize)
+        while taken < round_seconds:
+            calls = max(2 * calls, min(100 * calls, int(1.1 * calls * round_seconds / max(taken, 1e-9))))
+            taken = _round(function, calls, synchronize)
+        affordable = max(MIN_ROUNDS, min(rounds, int(LIMIT_SECONDS / taken)))
+        start, before = time.perf_counter(), _seconds_waited()
+        seconds = tuple(_round(function, calls, synchronize) / calls for _ in range(affordable))
+        after, taken = _seconds_waited(), time.perf_counter() - start
+    return Session(
+        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        machine=f"{cpu_name()}, {len(usable_cores())} cores",
+        python=platform.python_version(),
+        torchscale=__version__,
+        calls=calls,
+        seconds=seconds,
+        waited=None if before is None or after is None else max(0.0, after - before) / taken,
+    )
+
+
+def _seconds_waited() -> float | None:
+    """How long this thread was ready to run and waited for a core, since it began."""
+    try:
+        return int(_SCHEDULER.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _round(function: Callable[[], object], calls: int, synchronize: Callable[[], object] | None) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        function()
+    if synchronize is not None:
+        synchronize()
+    return time.perf_counter() - start
+
+
+def describe_session(session: Session) -> str:
+    """``1.23 ms ± 0.4 % per call, 20 rounds of 17 calls``."""
+    half = geometric_half_width(session.seconds)
+    spread = "" if half is None else f" ± {format_percent(half)}"
+    level = format_seconds(geometric_mean(session.seconds))
+    waited = f", {format_contention(session)}" if session.is_contended else ""
+    return f"{level}{spread} per call, {len(session.seconds)} rounds of {session.calls} calls{waited}"
+
+
+def format_contention(session: Session) -> str:
+    """``contended: it waited for a core 31.0 % of the time``."""
+    return f"contended: it waited for a core {format_percent(session.waited or 0.0)} of the time"
+
+
+def compare_times(session: Session, baseline: Sequence[Session], threshold: float = THRESHOLD) -> TimeChange:
+    """A measurement against sessions of the same test. Rounds are the unit within a session; where the baseline has
+    several sessions, the noise between them widens the interval.
+
+    Raises:
+        UsageError: they were measured on another machine.
+    """
+    others = sorted({one.machine for one in baseline} - {session.machine})
+    if others:
+        raise UsageError(f"the baseline is of another machine ({others[0]}; this one: {session.machine})")
+    sides = [[list(one.seconds) for one in baseline], [list(session.seconds)]]
+    ratio = log_ratio(session.seconds, [seconds for one in baseline for seconds in one.seconds])
+    noise = session_noise(sides)
+    return TimeChange(ratio if noise is None else with_session_noise(ratio, sides, noise), len(baseline), threshold)
+
+
+def read_times(path: Path) -> TimingBaseline:
+    """The baseline file; empty where there is none.
+
+    Raises:
+        UsageError: it is no such file, or cannot be read.
+    """
+    if not path.exists():
+        return TimingBaseline()
+    try:
+        return TimingBaseline.model_validate_json(read_bounded(path, _MAX_FILE_BYTES))
+    except (OSError, ValidationError) as error:
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+        else:
+            first = error.errors(include_url=False, include_input=False)[0]
+            reason = ".".join(map(str, first["loc"])) + f": {first['msg']}"
+        raise UsageError(f"{path}: not a baseline of the pytest plugin: {reason.strip(': ')}") from error
+
+
+def update_times(path: Path, measured: Mapping[str, Session], *, add: bool) -> None:
+    """Write new sessions into the baseline file; tests that were not measured keep theirs.
+
+    Args:
+        path: The file; its directory is made.
+        measured: By test.
+        add: Keep the earlier sessions of the same machine, :data:`MAX_SESSIONS` at most, instead of replacing them.
+
+    Raises:
+        UsageError: there is another file.
+        OutputError: it cannot be written.
+    """
+    tests = dict(read_times(path).tests)
+    for name, session in measured.items():
+        earlier = [one for one in tests.get(name, ()) if add and one.machine == session.machine]
+        tests[name] = (*earlier, session)[-MAX_SESSIONS:]
+    content = TimingBaseline(tests=dict(sorted(tests.items())))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write_text(path, content.model_dump_json(indent=1) + "\n")

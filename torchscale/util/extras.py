@@ -1,0 +1,59 @@
+"""The extras of the package: which of them brings a library that the core does without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
+
+from torchscale.errors import UsageError
+
+EXTRA_OF: Mapping[str, str] = MappingProxyType(
+    {
+        "torch": "train",
+        "transformers": "train",
+        "pandas": "report",
+        "plotly": "report",
+        "matplotlib": "report",
+        "jinja2": "report",
+        "markupsafe": "report",  # comes with jinja2
+        "weasyprint": "report",
+    }
+)
+"""Name that is imported → the extra in pyproject.toml that installs it."""
+
+
+def require(library: str, purpose: str) -> None:
+    """Check that an optional library is installed, without importing it.
+
+    Args:
+        library: A key of :data:`EXTRA_OF`.
+        purpose: What needs it, as the beginning of the message: ``a report in HTML``.
+
+    Raises:
+        UsageError: it is not installed; the hint is the command that installs it.
+    """
+    if not _is_installed(library):
+        raise _missing(library, purpose)
+
+
+def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
+    """The same error for an import that failed; ``None`` where the module is of no extra, or is installed."""
+    library = (error.name or "").partition(".")[0]
+    if library not in EXTRA_OF or _is_installed(library):
+        return None
+    return _missing(library, "this command")
+
+
+def _is_installed(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except (ImportError, ValueError):  # a finder that refuses it, or a module without a spec in sys.modules
+        return False
+
+
+def _missing(library: str, purpose: str) -> UsageError:
+    return UsageError(
+        f"{purpose} needs {library}, which is not installed",
+        hint=f"pip install 'torchscale[{EXTRA_OF[library]}]'",
+    )

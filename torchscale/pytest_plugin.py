@@ -91,8 +91,8 @@ class Measure:
         synchronize: Callable[[], object] | None = None,
     ) -> Session:
         """Time a function of no arguments and compare it with the baseline. A slower result is measured again, and
-        fails the test if it is slower again. Where other processes took cores meanwhile nothing is decided, and the test
-        is skipped.
+        fails the test if it is slower again. Where other processes took cores meanwhile nothing is decided, and the
+        test is skipped.
 
         Args:
             function: What is measured.

@@ -31,8 +31,11 @@ QUIET_EXCESS = 0.10
 Chosen above the per cents by which cores of a shared host differ for as long as a run lasts: less than that must also
 show in passes without gradient synchronization."""
 BLAME_FLOOR = 0.5
-"""Share of all waiting for which a straggler arrives last. With two ranks the share says nothing: one of them is always
-last."""
+"""Share of all waiting for which a straggler arrives last, with three ranks. With two the share says nothing: one of
+them is always last."""
+BLAME_OVER_CHANCE = 1.5
+"""The same with more ranks: ranks that only scatter have 1 ÷ ranks each. Four ranks on two cores scatter by as much
+as a rank that is 2 ms slower in 40 ms makes them wait, and it has 0.41 to 0.43 of the blame."""
 STEADY_SHARE = 0.5
 """A straggler is slow in every quarter of a run, by at least this share of its mean excess; interference comes and
 goes."""
@@ -117,7 +120,8 @@ def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
 
 def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     """Over 20 collectives or steps: waits of ≥ 2 % of the step, compute time ≥ 3 % above the median of the others with
-    an interval that excludes 0, and with more than two ranks half of the blame. Then whether that can be trusted."""
+    an interval that excludes 0, and with more than two ranks more of the blame than chance gives. Then whether that can
+    be trusted."""
     compute, wait, blame = signals.compute, signals.wait, signals.blame
     assert compute is not None and wait is not None and blame is not None  # noqa: S101 - in `needs`
     if any(item.kind is FindingKind.STRAGGLING_NODE for item in findings):
@@ -143,8 +147,9 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     late_data = sum(item.cost_seconds for item in findings if item.rank == signals.ranks[row])
     steady = mean - paused
     cost = min(steady, caused)
+    blame_floor = min(BLAME_FLOOR, BLAME_OVER_CHANCE / len(compute))
     slow = half is not None and steady >= COMPUTE_EXCESS * typical and steady > half
-    waited_for = cost >= COST_FLOOR * signals.step_seconds and (len(compute) == 2 or blame[row] >= BLAME_FLOOR)
+    waited_for = cost >= COST_FLOOR * signals.step_seconds and (len(compute) == 2 or blame[row] >= blame_floor)
     if not slow or not waited_for or mean < EXPLAINED_SHARE * late_data:
         return None
     if (doubt := _doubt(signals, row, excess, mean / typical)) is not None:

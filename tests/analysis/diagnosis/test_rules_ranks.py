@@ -1,0 +1,65 @@
+"""A slow rank among ranks that scatter: steps that all wait for, drawn, with the truth known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.analysis.diagnosis.test_diagnose import found, quiet
+from torchscale.analysis.diagnosis.signals import Signals, Windows
+from torchscale.schema.profiles.finding import FindingKind
+
+STEPS, WINDOWS, RUNS = 120, 40, 25
+COMPUTE, COMMUNICATION = 0.0265, 0.010
+
+
+def scattering(seed: int, ranks: int, slow: int, extra: float, scatter: float) -> Signals:
+    """Each rank's step takes up to some ``scatter`` longer by itself; ``slow`` takes ``extra`` seconds more in all."""
+    noise = np.random.default_rng(seed)
+    compute = COMPUTE * (1 + scatter * np.abs(noise.standard_normal((ranks, STEPS))))
+    alone = COMPUTE * (1 + scatter * np.abs(noise.standard_normal((ranks, 20))))
+    compute[slow] += extra
+    alone[slow] += extra
+    latest = compute.max(axis=0)
+    wait = latest - compute
+    blame = np.zeros(ranks)
+    np.add.at(blame, compute.argmax(axis=0), wait.sum(axis=0))
+    in_windows = compute.reshape(ranks, WINDOWS, STEPS // WINDOWS)
+    step = float(latest.mean()) + COMMUNICATION
+    windows = Windows(np.full(WINDOWS, STEPS / WINDOWS), np.full(WINDOWS, step), in_windows.mean(axis=2))
+    return replace(
+        quiet(ranks),
+        step_seconds=step,
+        compute=compute,
+        wait=wait,
+        blame=blame / blame.sum(),
+        unsynchronized=tuple(alone),
+        windows=windows,
+    )
+
+
+def named(ranks: int, slow: int, extra: float, scatter: float) -> list[int | None]:
+    """The straggler of each run."""
+    runs = (found(scattering(seed, ranks, slow, extra, scatter)) for seed in range(RUNS))
+    return [findings[FindingKind.STRAGGLER].rank if FindingKind.STRAGGLER in findings else None for findings in runs]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "extra", "scatter"),
+    [(3, 0.005, 0.15), (4, 0.0025, 0.10), (8, 0.005, 0.30), (16, 0.005, 0.15), (64, 0.008, 0.30)],
+)
+def test_a_slow_rank_is_named_although_scatter_makes_others_late_too(ranks: int, extra: float, scatter: float) -> None:
+    """With many ranks another one is mostly the last: of 64 that scatter by 30 %, one that is 30 % slower has a
+    seventh of the blame."""
+    slow = ranks - 2
+    seen = named(ranks, slow, extra, scatter)
+    assert set(seen) <= {slow, None}
+    assert seen.count(slow) >= 0.9 * RUNS
+
+
+@pytest.mark.parametrize("ranks", [3, 4, 8, 16, 64])
+@pytest.mark.parametrize("scatter", [0.05, 0.15, 0.30])
+def test_ranks_that_scatter_alike_are_not_named(ranks: int, scatter: float) -> None:
+    assert named(ranks, 0, 0.0, scatter) == [None] * RUNS

@@ -190,8 +190,8 @@ def _remove_cut_short(experiment: Path, run: str) -> None:
         tags = list((meta.parent / "tags").glob("*"))
         if tags and not any(tag.name == _RUN and tag.read_text(encoding="utf-8") == run for tag in tags):
             raise OutputError(
-                f"MLflow cannot list the runs of the experiment in {experiment}: {meta} is empty, because what wrote it "
-                f"was killed; remove the directory {meta.parent}, or restore the file"
+                f"MLflow cannot list the runs of the experiment in {experiment}: {meta} is empty, because what wrote "
+                f"it was killed; remove the directory {meta.parent}, or restore the file"
             )
         shutil.rmtree(meta.parent)
 

@@ -17,7 +17,6 @@ TESTED_BY: dict[str, str] = {
     # Steps of one computation, tested where it is whole: on worked inputs whose result is known by hand.
     "analysis/diagnosis/rules_communication.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/diagnosis/rules_device.py": "analysis/diagnosis/test_diagnose.py",
-    "analysis/diagnosis/rules_ranks.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/health/gpu.py": "analysis/health/test_node.py",
     "analysis/health/host.py": "analysis/health/test_node.py",
     "analysis/health/system.py": "analysis/health/test_node.py",

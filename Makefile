@@ -3,6 +3,7 @@
 # make fast     lint, types, import contracts and the tests that start no process and need no torch
 # make fix      apply the fixes that ruff knows, and format the code
 # make install  set up alone: .venv/bin/torchscale works afterwards
+# make site     the documentation as a site in build/site
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +15,7 @@ WORKERS ?= $(shell expr $$(nproc) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fast fix lint types contracts unit unit-fast unit-quiet campaign faults clean
+.PHONY: help install demo test fast fix lint types contracts unit unit-fast unit-quiet campaign faults site clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -103,6 +104,10 @@ campaign: $(VENV)/.installed-dev
 # Every fault of the table, and the table (build/faults.md): about half an hour.
 faults: $(VENV)/.installed-dev
 	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest -m faults --timeout 7200
+
+# Broken links, broken anchors and pages that the navigation lacks are errors (not with --quiet, which counts none).
+site: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -195,6 +195,8 @@ class SequenceLayer(TimedLayer):
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output; the length stays its first value."""
         mine = dist.get_rank() if dist.is_initialized() else -1
+        if not x.requires_grad:  # the samples: without it the first stage has one backward pass less than the others
+            x = x.detach().requires_grad_()
         x = compute_sequence(x, self.seconds + (self.extra if mine == self.rank else 0.0))
         return torch.cat([x[:, :1], torch.relu(self.linear(x))[:, 1:]], dim=1)
 

@@ -24,6 +24,12 @@ from torchscale.catalog.devices import DEVICES, find_device
         ("NVIDIA A100-SXM4-40GB", "A100 40 GB"),
         ("Tesla V100-SXM2-16GB", "V100 SXM2"),
         ("Tesla T4", "T4"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA GeForce RTX 5090", "RTX 5090"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell Workstation"),
+        ("AMD Instinct MI300X OAM", "MI300X"),
+        ("AMD Instinct MI325X", "MI325X"),
     ],
 )
 def test_a_device_is_known_by_its_drivers_name(name: str, title: str) -> None:
@@ -33,7 +39,17 @@ def test_a_device_is_known_by_its_drivers_name(name: str, title: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["NVIDIA A100-SXM4-80GB MIG 1g.10gb", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA GeForce RTX 4090", ""]
+    "name",
+    [
+        "NVIDIA A100-SXM4-80GB MIG 1g.10gb",
+        "NVIDIA H100 80GB HBM3 MIG 3g.40gb",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 3090",
+        "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+        "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+        "",
+    ],
 )
 def test_a_slice_has_no_rates_of_the_whole_and_a_stranger_none(name: str) -> None:
     assert find_device(name) is None

@@ -24,13 +24,16 @@ PLACEHOLDER = "--key.sub"
 """How usage lines write any key of a config."""
 
 
-def test_the_configuration_page_is_in_step_with_the_schema() -> None:
-    spec = importlib.util.spec_from_file_location("config_reference", ROOT / "scripts" / "config_reference.py")
+@pytest.mark.parametrize(
+    ("script", "page"), [("config_reference", "configuration"), ("cli_reference", "cli-reference")]
+)
+def test_a_generated_page_is_current(script: str, page: str) -> None:
+    spec = importlib.util.spec_from_file_location(script, ROOT / "scripts" / f"{script}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert (ROOT / "docs" / "configuration.md").read_text() == module.page(), "run scripts/config_reference.py"
+    assert (ROOT / "docs" / f"{page}.md").read_text() == module.page(), f"run scripts/{script}.py"
 
 
 @pytest.mark.parametrize("path", [ROOT / "benchmark_config.yaml", *sorted((ROOT / "configs").glob("*.yaml"))], ids=str)

@@ -36,7 +36,8 @@ def killed_when(directory: Path, target: str, begun: Callable[[], bool], *, env:
 
 def _killed(directory: Path, target: str, begun: Callable[[], bool], *, env: dict[str, str]) -> bool:
     argv = [sys.executable, "-m", "torchscale", "export", "--to", target, "nightly", "-o", "store"]
-    env = {**os.environ, **env}
+    (directory / "tmp").mkdir(exist_ok=True)  # what a killed library leaves there
+    env = {**os.environ, "TMPDIR": str(directory / "tmp"), **env}
     env.pop("WANDB_SERVICE", None)  # of wandb in this process, which would keep the killed run
     with subprocess.Popen(argv, cwd=directory, env=env, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + _LIMIT_SECONDS

@@ -31,6 +31,8 @@ def _facts(title: str, memory: float, source: str, **peaks: float) -> DeviceFact
 
 
 _H100_SXM = {"fp64": 66.9, "fp32": 66.9, "tf32": 494.7, "fp16": 989.4, "bf16": 989.4, "fp8": 1978.9}
+_MI300X = {"fp64": 81.7, "fp32": 163.4, "tf32": 653.7, "fp16": 1307.4, "bf16": 1307.4, "fp8": 2614.9}
+"""fp64 outside matrix cores, as for the others; matrix cores have twice that."""
 _A100 = {"fp64": 19.5, "fp32": 19.5, "tf32": 156.0, "fp16": 312.0, "bf16": 312.0}
 
 _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
@@ -81,6 +83,62 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
     (("L4",), _facts("L4", 0.3e12, "NVIDIA L4 data sheet", fp32=30.3, tf32=60.0, fp16=121.0, bf16=121.0, fp8=242.5)),
     (("A10G",), _facts("A10G", 0.6e12, "AWS G5 documentation", fp32=31.5, tf32=35.0, fp16=70.0, bf16=70.0)),
     (("A10",), _facts("A10", 0.6e12, "NVIDIA A10 data sheet", fp32=31.2, tf32=62.5, fp16=125.0, bf16=125.0)),
+    # GeForce cards add up in fp32 at half the rate of fp16; torch adds up in fp32.
+    (
+        ("RTX", "5090"),
+        _facts(
+            "RTX 5090",
+            1.792e12,
+            "NVIDIA RTX Blackwell GPU Architecture, version 1.1",
+            fp32=104.8,
+            tf32=104.8,
+            fp16=209.5,
+            bf16=209.5,
+            fp8=419.0,
+        ),
+    ),
+    (
+        ("RTX", "4090"),
+        _facts(
+            "RTX 4090",
+            1.008e12,
+            "NVIDIA Ada GPU Architecture, version 2.1",
+            fp32=82.6,
+            tf32=82.6,
+            fp16=165.2,
+            bf16=165.2,
+            fp8=330.3,
+        ),
+    ),
+    # The Max-Q and Server editions have other clocks, and no entry.
+    (
+        ("RTX", "PRO", "6000", "Blackwell", "Workstation"),
+        _facts(
+            "RTX PRO 6000 Blackwell Workstation",
+            1.792e12,
+            "NVIDIA RTX Blackwell PRO GPU Architecture, version 1.0",
+            fp32=126.0,
+            tf32=251.9,
+            fp16=503.8,
+            bf16=503.8,
+            fp8=1007.6,
+        ),
+    ),
+    (
+        ("RTX", "6000", "Ada"),
+        _facts(
+            "RTX 6000 Ada",
+            0.96e12,
+            "NVIDIA Ada GPU Architecture, version 2.1",
+            fp32=91.1,
+            tf32=182.1,
+            fp16=364.2,
+            bf16=364.2,
+            fp8=728.5,
+        ),
+    ),
+    (("MI325X",), _facts("MI325X", 6.0e12, "AMD Instinct MI325X data sheet", **_MI300X)),
+    (("MI300X",), _facts("MI300X", 5.3e12, "AMD Instinct MI300X data sheet", **_MI300X)),
     (("T4",), _facts("T4", 0.32e12, "NVIDIA T4 data sheet", fp32=8.1, fp16=65.0)),
 )
 
@@ -93,11 +151,15 @@ DEVICES: tuple[DeviceFacts, ...] = tuple(facts for _, facts in _ALL)
 """Every device of the catalogue."""
 
 
+_LESSER = {"MIG", "Laptop", "Max", "D"}
+"""Words in the names of slices, and of versions for laptops, for less power (Max-Q) and for export (RTX 4090 D)."""
+
+
 def find_device(name: str) -> DeviceFacts | None:
     """The device with the driver's name ``name``; ``None`` if it is not in the catalogue (it then has no peak rate), or
-    is a slice of one (``NVIDIA H100 80GB HBM3 MIG 1g.10gb``), which has a share of its rates."""
+    is a slice of one (``NVIDIA H100 80GB HBM3 MIG 1g.10gb``) or a version with lower rates."""
     words = set(name.replace("-", " ").replace("_", " ").split())
-    if "MIG" in words:
+    if words & _LESSER:
         return None
     for required, facts in _ALL:
         if all(word in words for word in required):

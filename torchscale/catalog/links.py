@@ -16,8 +16,9 @@ class Link:
         title: Common name.
         bytes_per_second: Per device and direction, before any protocol's overhead.
         expected_share: Share of it that large messages should reach; a link below it is reported as slow. Our
-        threshold, not the maker's: lowest for PCIe, which ranks share and NCCL crosses twice without P2P, highest for
-            networks, whose large messages have little overhead.
+            threshold, not the maker's: lowest for PCIe, which ranks share and NCCL crosses twice without P2P, and for
+            Infinity Fabric, whose links each lead to one other device; highest for networks, whose large messages have
+            little overhead.
     """
 
     name: str
@@ -33,6 +34,8 @@ _ALL = (
     Link("nvlink3", "NVLink 3 (A100: 12 × 25 GB/s)", 300 * _GB, 0.7),
     Link("nvlink4", "NVLink 4 (H100, H200: 18 × 25 GB/s)", 450 * _GB, 0.7),
     Link("nvlink5", "NVLink 5 (B200: 18 × 50 GB/s)", 900 * _GB, 0.7),
+    # AMD's Infinity Fabric between GPUs (xGMI): links to the seven others × bandwidth per direction.
+    Link("xgmi-mi300x", "Infinity Fabric (MI300X, MI325X: 7 × 64 GB/s)", 448 * _GB, 0.6),
     # PCI Express: lanes × transfers × 128/130 encoding (PCI-SIG base specifications 3.0 to 5.0).
     Link("pcie3-x16", "PCIe 3.0 x16", 15.75 * _GB, 0.6),
     Link("pcie4-x16", "PCIe 4.0 x16", 31.5 * _GB, 0.6),

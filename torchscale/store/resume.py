@@ -57,6 +57,7 @@ def _machine(file: ExperimentFile) -> dict[str, object]:
         "threads per rank": file.threads_per_rank,
         "torch": environment.versions.torch,
         "CUDA": environment.versions.cuda,
+        "ROCm": environment.versions.rocm,
         "NCCL": environment.versions.nccl,
     }
 

@@ -14,12 +14,13 @@ _PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 def cuda_versions() -> dict[str, str | None]:
-    """CUDA, cuDNN, NCCL and driver, by the names of :class:`Versions`; empty where torch cannot use CUDA."""
+    """CUDA or ROCm, cuDNN, NCCL and driver, by the names of :class:`Versions`; empty where torch cannot use CUDA."""
     if not torch.cuda.is_available():
         return {}
     cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
     return {
         "cuda": torch.version.cuda,
+        "rocm": torch.version.hip,
         "cudnn": None if cudnn is None else str(cudnn),
         "nccl": nccl_version(),
         "driver": _driver_version(),

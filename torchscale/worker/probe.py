@@ -56,6 +56,7 @@ def software_facts() -> SoftwareFacts:
             python=python,
             torch=str(torch.__version__),
             cuda_built=torch.version.cuda,
+            rocm_built=torch.version.hip,
             cuda_available=available,
             cuda_devices=torch.cuda.device_count(),
             cuda_error=None if available or torch.version.cuda is None else _cuda_error(caught),

@@ -293,6 +293,29 @@ def test_gpus_that_the_environment_hides_do_not_count() -> None:
     assert not lacks_required_device(validate_facts(facts, Requirements(gpus=1)))
 
 
+def test_amd_gpus_are_used_and_what_is_not_read_of_them_is_said() -> None:
+    software = SoftwareFacts(
+        python="3.11.7",
+        torch="2.9.0+rocm6.4",
+        rocm_built="6.4.43484",
+        cuda_available=True,
+        cuda_devices=8,
+        nccl="2.22.3",
+    )
+    driver = DriverFacts(error="NVML Shared Library Not Found", missing=True)
+    facts = node(gpus=0, software=software, driver=driver)
+    validation = validate_facts(facts, Requirements())
+    assert validation.verdict.startswith("Fit for training on 8 GPUs.")
+    seen = {item.id: item.seen for item in validation.checks}
+    assert seen["cuda_runtime"].startswith("PyTorch's ROCm 6.4.43484, 8 devices; ")
+    assert seen["gpus"] == "8 by ROCm, which NVIDIA's NVML does not read"
+    assert seen["nccl"] == "RCCL 2.22.3"
+    hidden = software.model_copy(update={"cuda_available": False, "cuda_devices": 0, "nccl": None})
+    lost = check(facts.model_copy(update={"software": hidden}), "cuda_runtime")
+    assert lost.status is Status.FAIL
+    assert "/dev/kfd" in lost.advice
+
+
 def test_a_driver_that_cannot_be_asked_is_never_a_node_without_gpus() -> None:
     facts = node().model_copy(update={"driver": None, "unknown": {"driver": "NVMLError: Unknown Error"}})
     assert validate_facts(facts, Requirements()).verdict.startswith("Fit for training on 8 GPUs.")

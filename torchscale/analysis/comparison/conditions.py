@@ -121,6 +121,7 @@ def session_facts(session: Session) -> dict[str, str]:
         "Python": versions.python,
         "PyTorch": versions.torch,
         "CUDA": versions.cuda,
+        "ROCm": versions.rocm,
         "cuDNN": versions.cudnn,
         "NCCL": versions.nccl,
         "driver": versions.driver,

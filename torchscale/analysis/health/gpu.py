@@ -255,6 +255,9 @@ def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
     """A missing driver is correct on a node without GPUs, and a warning if GPUs are on the PCI bus."""
     error = facts.driver.error if facts.driver is not None else None
     seen = f"none ({error})" if error else "none"
+    software = facts.software
+    if software is not None and software.rocm_built is not None:
+        return not_applicable(rule, f"{software.cuda_devices or 0} by ROCm, which NVIDIA's NVML does not read")
     on_bus = facts.host.nvidia_devices if facts.host is not None else None
     if not on_bus:
         return not_applicable(rule, seen)

@@ -10,11 +10,11 @@ from torchscale.analysis.health import fixes
 from torchscale.analysis.health.burn_in import burn_in_checks
 from torchscale.analysis.health.gpu import GPU_RULES
 from torchscale.analysis.health.host import HOST_RULES
-from torchscale.analysis.health.rule import failed, not_applicable, passed, unknown, warned
+from torchscale.analysis.health.rule import Rule, failed, not_applicable, passed, unknown, warned
 from torchscale.analysis.health.system import SYSTEM_RULES
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check, Status, Validation
-from torchscale.schema.node.probe import NodeFacts
+from torchscale.schema.node.probe import NodeFacts, SoftwareFacts
 
 OLDEST_PYTHON = (3, 10)
 """As requires-python in pyproject.toml."""
@@ -41,6 +41,7 @@ _CUDA_ADVICE = (
 )
 """What helps against errors of cudaGetDeviceCount (CUDA runtime API, cudaError_t)."""
 _CUDA_ADVICE_ELSE = "check CUDA_VISIBLE_DEVICES, the driver's version and /dev/nvidia* permissions"
+_ROCM_ADVICE = "check HIP_VISIBLE_DEVICES, the amdgpu driver, and that you may use /dev/kfd (groups video and render)"
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ def cuda_runtime(facts: NodeFacts) -> Check:
     """The driver supports the CUDA version of PyTorch."""
     rule = ("cuda_runtime", "software", "CUDA runtime")
     software, driver = facts.software, facts.driver
+    if software is not None and software.rocm_built is not None:
+        return _rocm_runtime(rule, software)
     if software is None or driver is None:
         return unknown(rule, facts.unknown.get("driver" if driver is None else "software"))
     if not driver.gpus or software.torch is None:
@@ -134,9 +137,14 @@ def cuda_runtime(facts: NodeFacts) -> Check:
         advice, commands = next(helps, (_CUDA_ADVICE_ELSE, fixes.CUDA_DEVICES))
         seen = f"{seen}; torch.cuda.is_available() is false{why}"
         return failed(rule, seen, "a usable CUDA device", advice, commands)
-    if driver.cuda_version is None:
+    return _runtime_for_driver(rule, seen, software.cuda_built, driver.cuda_version)
+
+
+def _runtime_for_driver(rule: Rule, seen: str, cuda: str, driver_cuda: str | None) -> Check:
+    """The driver is at least as new as PyTorch's CUDA."""
+    if driver_cuda is None:
         return passed(rule, seen)
-    built, supported = version_numbers(software.cuda_built), version_numbers(driver.cuda_version)
+    built, supported = version_numbers(cuda), version_numbers(driver_cuda)
     if built[:1] > supported[:1]:
         advice = "PyTorch can use it, through CUDA's compatibility package (cuda-compat); update the driver to be safe"
         return warned(rule, seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE)
@@ -144,6 +152,14 @@ def cuda_runtime(facts: NodeFacts) -> Check:
         advice = "works through CUDA minor-version compatibility; update the driver to be safe"
         return warned(rule, seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE)
     return passed(rule, seen)
+
+
+def _rocm_runtime(rule: Rule, software: SoftwareFacts) -> Check:
+    """PyTorch can use a device; nothing reads AMD's driver."""
+    seen = f"PyTorch's ROCm {software.rocm_built}, {software.cuda_devices or 0} devices"
+    if not software.cuda_available:
+        return failed(rule, seen, "a usable ROCm device", _ROCM_ADVICE, fixes.ROCM_DEVICES)
+    return passed(rule, f"{seen}; driver, clocks, temperature and ECC of AMD GPUs are not read")
 
 
 def nccl_version(facts: NodeFacts) -> Check:
@@ -156,7 +172,7 @@ def nccl_version(facts: NodeFacts) -> Check:
         commands = fixes.torch_for(facts.driver.cuda_version if facts.driver is not None else None)
         advice = "install a CUDA build of PyTorch for Linux"
         return failed(rule, "PyTorch was built without NCCL", "NCCL", advice, commands)
-    return passed(rule, software.nccl)
+    return passed(rule, software.nccl if software.rocm_built is None else f"RCCL {software.nccl}")
 
 
 def collective(facts: NodeFacts) -> Check:

@@ -30,6 +30,7 @@ class Versions(Frozen):
     python: str
     torch: str
     cuda: str | None = None
+    rocm: str | None = None
     cudnn: str | None = None
     nccl: str | None = None
     driver: str | None = None

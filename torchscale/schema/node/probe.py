@@ -14,13 +14,15 @@ class SoftwareFacts(Frozen):
     """Interpreter and torch; ``torch_error`` where the import fails, ``cuda_error`` where CUDA cannot be used.
 
     ``cuda_devices`` is what torch may use: ``CUDA_VISIBLE_DEVICES`` can hide GPUs that the driver lists. ``cuda_uuids``
-    are theirs, in torch's order, which is the one of ``launch.devices``.
+    are theirs, in torch's order, which is the one of ``launch.devices``. With ROCm, which torch offers under CUDA's
+    names, ``rocm_built`` is its version, ``cuda_built`` is ``None``, and ``nccl`` is RCCL's version.
     """
 
     python: str
     torch: str | None = None
     torch_error: str | None = None
     cuda_built: str | None = None
+    rocm_built: str | None = None
     cuda_available: bool | None = None
     cuda_devices: int | None = None
     cuda_error: str | None = None

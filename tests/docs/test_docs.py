@@ -63,10 +63,25 @@ def test_python_in_the_docs_compiles(page: Path) -> None:
         compile(block, f"{page.name}, block {number}", "exec")
 
 
+def code_blocks(text: str) -> list[tuple[str, str]]:
+    """Language (empty for shell lines) and content of each fenced block."""
+    blocks: list[tuple[str, str]] = []
+    opened: tuple[str, list[str]] | None = None
+    for line in text.splitlines():
+        if opened is None:
+            opened = (line[3:].strip(), []) if line.startswith("```") else None
+        elif line == "```":
+            blocks.append((opened[0], "\n".join(opened[1])))
+            opened = None
+        else:
+            opened[1].append(line)
+    assert opened is None, "a block that does not end"
+    return blocks
+
+
 def shell_lines() -> list[str]:
     """The lines of code blocks that run torchscale, an indented line belonging to the one before it."""
-    fence = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
-    blocks = [block for page in PAGES for block in fence.findall(page.read_text())]
+    blocks = [block for page in PAGES for language, block in code_blocks(page.read_text()) if not language]
     lines = [line.partition("#")[0] for block in blocks for line in block.replace("\n    ", " ").splitlines()]
     return sorted({line.strip() for line in lines if line.strip().startswith("torchscale ")})
 

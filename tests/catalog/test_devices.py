@@ -27,7 +27,7 @@ from torchscale.catalog.devices import DEVICES, find_device
         ("NVIDIA GeForce RTX 4090", "RTX 4090"),
         ("NVIDIA GeForce RTX 5090", "RTX 5090"),
         ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
-        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell Workstation"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000"),
         ("AMD Instinct MI300X OAM", "MI300X"),
         ("AMD Instinct MI325X", "MI325X"),
     ],

@@ -16,6 +16,7 @@ from torchscale.cli.main import app
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
 from torchscale.report.text.figures import DEFINED
+from torchscale.run.docs import list_pages
 from torchscale.schema.state import State
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -46,6 +47,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
+
+
+def test_pages_that_the_program_names_exist() -> None:
+    pattern = re.compile(r"torchscale docs(?:\[/cyan\])? ([a-z-]+)")
+    named = {page for path in (ROOT / "torchscale").rglob("*.py") for page in pattern.findall(path.read_text())}
+    assert {"method", "diagnosis", "compare", "history", "predict", "profile", "nodes"} <= named
+    assert named <= {name for name, _ in list_pages()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

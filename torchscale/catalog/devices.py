@@ -89,7 +89,7 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
         _facts(
             "RTX 5090",
             1.792e12,
-            "NVIDIA RTX Blackwell GPU Architecture, version 1.1",
+            "NVIDIA Blackwell white paper",
             fp32=104.8,
             tf32=104.8,
             fp16=209.5,
@@ -102,7 +102,7 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
         _facts(
             "RTX 4090",
             1.008e12,
-            "NVIDIA Ada GPU Architecture, version 2.1",
+            "NVIDIA Ada white paper",
             fp32=82.6,
             tf32=82.6,
             fp16=165.2,
@@ -114,9 +114,9 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
     (
         ("RTX", "PRO", "6000", "Blackwell", "Workstation"),
         _facts(
-            "RTX PRO 6000 Blackwell Workstation",
+            "RTX PRO 6000",
             1.792e12,
-            "NVIDIA RTX Blackwell PRO GPU Architecture, version 1.0",
+            "NVIDIA RTX PRO white paper",
             fp32=126.0,
             tf32=251.9,
             fp16=503.8,
@@ -129,7 +129,7 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
         _facts(
             "RTX 6000 Ada",
             0.96e12,
-            "NVIDIA Ada GPU Architecture, version 2.1",
+            "NVIDIA Ada white paper",
             fp32=91.1,
             tf32=182.1,
             fp16=364.2,

@@ -39,8 +39,9 @@ def test_the_document_says_that_it_predicts_and_what_it_refuses() -> None:
     document = prediction_document(report(64, 1000))
     assert document.verdict[0].startswith("Predictions, not measurements")
     assert "more than 16 times" in document.verdict[1]
-    (section,) = document.sections
+    section, method = document.sections
     assert len(section.blocks) == 5
+    assert "torchscale docs predict" in str(method.blocks)
     assert len(document.charts) == 2
 
 

@@ -20,7 +20,8 @@ def test_one_recording_is_a_report_of_its_own() -> None:
     assert "# Training profile: mine" in text
     assert "Sync stall time: 5.0 %" in text
     assert "| all\\_reduce |" in text
-    assert render_html(document).count("<h2") == 1
+    assert "torchscale docs profile" in text
+    assert render_html(document).count("<h2") == 2
     assert render_pdf(document).startswith(b"%PDF")
 
 

@@ -64,4 +64,5 @@ def comparison_method_section(
     if prices:
         listed_prices = ", ".join(f"{shortened(name)} ${price:.2f}" for name, price in zip(names, prices, strict=True))
         items.append(f"Prices of a device and hour: {listed_prices}.")
+    items.append("More of how results are compared: torchscale docs compare.")
     return Section("Method and caveats", "method", (Bullets(tuple(items)),))

@@ -293,7 +293,7 @@ def _method_section(report: HistoryReport) -> Section:
     items = (
         "A change point is the most likely place of a change of level. A permutation test decides whether it is one: "
         f"at most {format_percent(FALSE_DISCOVERY_RATE, 0)} of all changes are expected to be false.",
-        f"At least {MIN_LENGTH} runs on either side are needed. Small changes need more: see docs/history.md.",
+        f"At least {MIN_LENGTH} runs on either side are needed. Small changes need more: see torchscale docs history.",
         "The interval of a change comes from the scatter between the runs of the two levels (Welch). The place of the "
         "change was chosen by the data, so a small change looks somewhat larger than it is.",
         f"Worse now: the newest change is for the worse by more than {format_percent(report.threshold)}.",

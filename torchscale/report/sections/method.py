@@ -42,6 +42,10 @@ def method_section(summary: RunSummary) -> Section:
         items.append(
             "Contended cells shared their CPU cores with other processes; measure them again on an idle machine."
         )
+    items.append(
+        "Definition of every figure: torchscale docs method. How causes are found: torchscale docs diagnosis. Peak "
+        "rates, MFU and memory: torchscale docs ceilings."
+    )
     return Section("Method and caveats", "method", (Bullets(tuple(items)),), Group.METHOD, f"preset {rule.preset}")
 
 

@@ -137,7 +137,10 @@ def prediction_document(report: PredictionReport) -> Document:
             *notes,
         ),
         key_figures=(),
-        sections=tuple(sections),
+        sections=(
+            *sections,
+            Section("Method", "method", (Paragraph("The law, its interval and its errors: torchscale docs predict."),)),
+        ),
     )
 
 

@@ -69,6 +69,22 @@ def median_of_others(values: Matrix, row: int) -> SignalSeries:
     return np.asarray((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
 
 
+def medians_of_others(values: Matrix) -> Matrix:
+    """:func:`median_of_others` of every row, from one sort of each sample.
+
+    Args:
+        values: Two rows or more.
+    """
+    places = np.argsort(np.argsort(values, axis=0), axis=0)
+    ordered = np.sort(values, axis=0)
+    samples = np.arange(values.shape[1])
+    # Those in the middle of the others; each place from the row's own on is one further in the order of all.
+    lower, upper = (
+        ordered[place + (places <= place), samples] for place in ((len(values) - 2) // 2, (len(values) - 1) // 2)
+    )
+    return np.asarray((lower + upper) / 2)
+
+
 def percent(seconds: float, signals: Signals) -> float:
     """A share of the step."""
     return seconds / signals.step_seconds * 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,9 +16,10 @@ from torchscale.analysis.diagnosis.rule import (
     cannot_name,
     explained_by_processes,
     median_of_others,
+    medians_of_others,
     percent,
 )
-from torchscale.analysis.diagnosis.signals import Origin, Signals, SignalSeries, Windows
+from torchscale.analysis.diagnosis.signals import Matrix, Origin, Signals, SignalSeries, Windows
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
@@ -154,42 +156,45 @@ def _measure_longer(signals: Signals, spells: Spells) -> str:
 def slow_spells(windows: Windows, rows: Sequence[int]) -> Spells | str | None:
     """Of the rank among ``rows`` that loses most in slow spells; why none is named where several do; or ``None``."""
     group = windows.of(rows)
-    by_row = [item for row in range(len(rows)) if (item := _spells_of(group, row)) is not None]
+    if len(group) < MIN_WINDOWS:
+        return None
+    others = medians_of_others(group.compute)
+    may_have = [_may_have_spells(group, others, scale) for scale in _SCALES]
+    by_row: list[Spells] = []
+    for row in np.flatnonzero(np.any(may_have, axis=0)).tolist():
+        scales = [scale for scale, may in zip(_SCALES, may_have, strict=True) if may[row]]
+        found = (_spells_at(group, others[row], row, scale) for scale in scales)
+        by_row += itertools.islice((item for item in found if item is not None), 1)  # the shortest mean that shows them
     if not by_row:
         return None
     worst = max(by_row, key=lambda item: item.cost)
-    lost = [_lost(group, row, worst) for row in range(len(rows))]
+    lost = [_lost(group, others[row], row, worst) for row in range(len(rows))]
     if lost[worst.row] < (FEW_SOLE_SHARE if worst.count < CERTAIN_SPELLS else SOLE_SHARE) * sum(lost):
         return "several ranks are slow for a while in turn: no single device is slow"
     return replace(worst, row=rows[worst.row])
 
 
-def _lost(windows: Windows, row: int, worst: Spells) -> float:
+def _lost(windows: Windows, others: SignalSeries, row: int, worst: Spells) -> float:
     """Seconds a step that a rank is slower where it is so by half of the worst rank's spells, mean over the run."""
-    others = median_of_others(windows.compute, row)
     excess = _moving_mean(windows.compute[row] - others, windows.steps, worst.scale)
     slow = excess >= worst.excess / 2
     return float(np.average(np.where(slow, excess, 0.0), weights=windows.steps))
 
 
-def _spells_of(windows: Windows, row: int) -> Spells | None:
-    if len(windows) < MIN_WINDOWS:
-        return None
-    for scale in _SCALES:
-        spells = _spells_at(windows, row, scale)
-        if spells is not None:
-            return spells
-    return None
+def _may_have_spells(windows: Windows, others: Matrix, scale: int) -> NDArray[np.bool_]:
+    """Which rows have two levels of compute as slow spells make them: the first conditions of :func:`_spells_at`, for
+    all rows at once. With a thousand ranks nearly none is left."""
+    excess = _moving_mean(windows.compute - others, windows.steps, scale)
+    fast, slow, scatter = _two_levels(excess)
+    is_slow = slow >= SPELL_EXCESS * np.median(others, axis=1)
+    return np.asarray(is_slow & (fast <= FAST_SHARE * slow) & (slow - fast >= SEPARATION * scatter))
 
 
-def _spells_at(windows: Windows, row: int, scale: int) -> Spells | None:
-    others = median_of_others(windows.compute, row)
+def _spells_at(windows: Windows, others: SignalSeries, row: int, scale: int) -> Spells | None:
     raw, typical = windows.compute[row] - others, float(np.median(others))
     excess = _moving_mean(raw, windows.steps, scale)
-    fast, slow, scatter = _two_levels(excess)
+    fast, slow = (float(level[0]) for level in _two_levels(excess[np.newaxis])[:2])
     rise = slow - fast
-    if slow < SPELL_EXCESS * typical or fast > FAST_SHARE * slow or rise < SEPARATION * scatter:
-        return None
     state = _slow_windows(excess, fast, slow)
     spells = np.flatnonzero(np.diff(np.concatenate([[False], state, [False]]).astype(np.int8))).reshape(-1, 2)
     if state.all() or not state.any():
@@ -221,27 +226,36 @@ def _spells_at(windows: Windows, row: int, scale: int) -> Spells | None:
     )
 
 
-def _moving_mean(values: SignalSeries, weights: SignalSeries, count: int) -> SignalSeries:
-    """Of ``count`` windows around each, fewer at the ends; each counts for its steps."""
-    kernel = np.ones(min(count, len(values)))
-    sums = np.convolve(values * weights, kernel, mode="same")
-    return np.asarray(sums / np.convolve(weights, kernel, mode="same"))
+def _moving_mean(values: Matrix, weights: SignalSeries, count: int) -> Matrix:
+    """Of ``count`` windows around each, fewer at the ends; each counts for its steps. ``values``: windows last."""
+    return np.asarray(_moving_sum(values * weights, count) / _moving_sum(weights, count))
 
 
-def _two_levels(values: SignalSeries) -> tuple[float, float, float]:
-    """The lower and the upper level of values that are of one of two, and the scatter within a level (1.48 × the median
-    distance from it, the standard deviation of a normal distribution). Cut where the variance between is largest
-    (Otsu)."""
-    ordered = np.sort(values)
-    count = np.arange(1, len(ordered))
-    sums = np.cumsum(ordered)[:-1]
-    total = ordered.sum()
-    between = (sums / count - (total - sums) / (len(ordered) - count)) ** 2 * count * (len(ordered) - count)
-    cut = int(between.argmax()) + 1
-    low, high = ordered[:cut], ordered[cut:]
-    fast, slow = float(np.median(low)), float(np.median(high))
-    scatter = 1.4826 * float(np.median(np.abs(np.concatenate([low - fast, high - slow]))))
-    return fast, slow, scatter
+def _moving_sum(values: Matrix, count: int) -> Matrix:
+    length = values.shape[-1]
+    count = min(count, length)
+    ahead = (count - 1) // 2
+    beside = [(0, 0)] * (values.ndim - 1)
+    padded = np.pad(values, [*beside, (count - 1 - ahead, ahead)])
+    return np.asarray(sum(padded[..., shift : shift + length] for shift in range(count)))
+
+
+def _two_levels(values: Matrix) -> tuple[SignalSeries, SignalSeries, SignalSeries]:
+    """Of each row of values that are of one of two levels: the lower, the upper, and the scatter within a level (1.48 ×
+    the median distance from it, the standard deviation of a normal distribution). Cut where the variance between is
+    largest (Otsu)."""
+    ordered = np.sort(values, axis=1)
+    length = ordered.shape[1]
+    count = np.arange(1, length)
+    sums = np.cumsum(ordered, axis=1)[:, :-1]
+    total = ordered.sum(axis=1, keepdims=True)
+    between = (sums / count - (total - sums) / (length - count)) ** 2 * count * (length - count)
+    cut = between.argmax(axis=1) + 1
+    rows = np.arange(len(ordered))
+    fast = (ordered[rows, (cut - 1) // 2] + ordered[rows, cut // 2]) / 2
+    slow = (ordered[rows, cut + (length - cut - 1) // 2] + ordered[rows, cut + (length - cut) // 2]) / 2
+    level = np.where(np.arange(length) < cut[:, np.newaxis], fast[:, np.newaxis], slow[:, np.newaxis])
+    return fast, slow, 1.4826 * np.median(np.abs(ordered - level), axis=1)
 
 
 def _height_spread(spells: int) -> float:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from large_report import BATCHES, PROFILE, STEPS, steps_digest
+from numpy.typing import NDArray
 
 from tests.factories import environment, experiment, experiment_file, launch_record, rank_record
 from torchscale.plan.expand import make_plan
@@ -28,7 +29,8 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.rank import MemoryUse, RankRecord
 from torchscale.schema.launch.record import LaunchRecord, payload
-from torchscale.schema.launch.signals import SignalDigest
+from torchscale.schema.launch.signals import LinkSample, RankSignals, SignalDigest, StepWindows
+from torchscale.schema.launch.steps import StepDigest
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.node.environment import DeviceInfo
@@ -39,6 +41,9 @@ DEVICES = 8
 TEMPLATES = 6
 """Launches with figures of their own, of which all cells are copies: to draw more takes minutes and changes nothing."""
 SLOW_BY = 0.15
+WINDOWS = 40
+UNSYNCHRONIZED = 12
+"""Steps without gradient synchronization, before and after those that are measured."""
 FORMATS = ("html", "json", "csv")
 LIMIT_SECONDS = 900
 
@@ -86,7 +91,7 @@ def made_up_launch(cell: TrainingCell, hosts: int, seed: int) -> LaunchRecord:
         own[slow : slow + DEVICES] *= 1 + SLOW_BY
     group = own.max(axis=0)
     batches = group.reshape(BATCHES, -1).sum(axis=1).tolist()
-    ranks = tuple(_rank(cell, rank, batches) for rank in range(count))
+    ranks = tuple(_rank(cell, rank, batches, own[rank]) for rank in range(count))
     compute = own.reshape(count, BATCHES, -1).mean(axis=2)
     waits = group.reshape(BATCHES, -1).mean(axis=1) - compute
     latest = np.bincount(own.argmax(axis=0), minlength=count) / STEPS
@@ -96,6 +101,12 @@ def made_up_launch(cell: TrainingCell, hosts: int, seed: int) -> LaunchRecord:
         wait=tuple(map(tuple, waits.tolist())),
         transfer=tuple((compute.mean(axis=0) * 0.05).tolist()),
         blame=tuple(latest.tolist()),
+        exposed_p50=0.1 * mean,
+        exposed_p95=0.12 * mean,
+        long_steps=(0,) * count,
+        long_step_seconds=0.0,
+        long_step_seconds_by_rank=(0.0,) * count,
+        windows=_windows(own, group),
     )
     return launch_record(
         cell,
@@ -103,7 +114,7 @@ def made_up_launch(cell: TrainingCell, hosts: int, seed: int) -> LaunchRecord:
         batches,
         ranks,
         steps=steps_digest(group),
-        rank_steps=tuple(steps_digest(group) for _ in range(count)),
+        rank_steps=tuple(_rank_digest(group) for _ in range(count)),
         signals=signals,
         telemetry=_telemetry(sum(batches)),
         nodes=tuple(
@@ -124,7 +135,24 @@ def _hostname(host: int) -> str:
     return f"synthetic-{host:03d}"
 
 
-def _rank(cell: TrainingCell, rank: int, batches: list[float]) -> RankRecord:
+def _windows(own: NDArray[np.float64], group: NDArray[np.float64]) -> StepWindows:
+    """Of five steps each, as launches of 200 steps have them."""
+    compute = 1e6 * own.reshape(len(own), WINDOWS, -1).mean(axis=2)
+    return StepWindows(
+        steps=(STEPS // WINDOWS,) * WINDOWS,
+        wall_us=tuple((1e6 * group.reshape(WINDOWS, -1).mean(axis=1)).astype(int).tolist()),
+        compute_us=tuple(map(tuple, compute.astype(int).tolist())),
+        quiet_us=tuple(map(tuple, (0.4 * compute).astype(int).tolist())),
+    )
+
+
+def _rank_digest(seconds: NDArray[np.float64]) -> StepDigest:
+    """Records hold the single values of the group's steps alone."""
+    whole = steps_digest(seconds)
+    return whole.model_copy(update={"seconds": whole.seconds.model_copy(update={"values": ()})})
+
+
+def _rank(cell: TrainingCell, rank: int, batches: list[float], own: NDArray[np.float64]) -> RankRecord:
     host, device = divmod(rank, DEVICES)
     return rank_record(
         cell,
@@ -136,6 +164,18 @@ def _rank(cell: TrainingCell, rank: int, batches: list[float]) -> RankRecord:
         backend="nccl",
         device=DeviceInfo(kind="cuda", index=device, name="NVIDIA H100", uuid=f"GPU-{host}-{device}"),
         memory=MemoryUse(peak_allocated_bytes=2**34 + rank, peak_reserved_bytes=2**35),
+        signals=RankSignals(
+            unsynchronized_seconds=tuple((0.9 * own[:UNSYNCHRONIZED]).tolist()),
+            unsynchronized_wall_seconds=float(own[:UNSYNCHRONIZED].sum()),
+            bucket_bytes=(25 * 2**20, 8 * 2**20),
+            link=LinkSample(
+                payload_bytes=33 * 2**20, as_bucketed_seconds=0.001, merged_seconds=0.0009, repeats=7, interface="ib0"
+            ),
+            collections=2,
+            collection_seconds=1e-3,
+            longest_collection_seconds=6e-4,
+            page_faults=0,
+        ),
     )
 
 

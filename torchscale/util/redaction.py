@@ -235,15 +235,16 @@ def may_hold_secrets(text: str, secrets: Sequence[str]) -> bool:
     numbers and few different texts, so these are looked at once each."""
     if any(secret in text or json.dumps(secret)[1:-1] in text for secret in secrets):
         return True
-    return any(map(_is_suspicious, set(_JSON_TEXT.findall(text))))
+    if "\\" not in text:  # then every mark begins or ends a text, and splitting is three times as fast
+        return any(map(_is_suspicious, set(text.split('"')[1::2])))
+    return any(_is_suspicious(str(json.loads(quoted))) for quoted in set(_JSON_TEXT.findall(text)))
 
 
 _JSON_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_suspicious(quoted: str) -> bool:
-    text = str(json.loads(quoted)) if "\\" in quoted else quoted[1:-1]
+def _is_suspicious(text: str) -> bool:
     return is_secret_name(text) or redact_text(text, ()) != text
 
 

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.analysis.diagnosis.test_diagnose import found, quiet, why_not
+from torchscale.analysis.diagnosis.rule import median_of_others, medians_of_others
 from torchscale.analysis.diagnosis.signals import MAX_WINDOWS, Pauses, Signals, rare_long_steps, step_windows
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 
@@ -17,6 +18,15 @@ COMPUTE = 0.011
 FORWARD = 0.4
 """Share of compute that is the forward pass and the optimizer."""
 KIND = FindingKind.INTERMITTENT_STRAGGLER
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 64])
+def test_the_medians_of_the_others_at_once_are_those_of_each_row(ranks: int) -> None:
+    values = np.random.default_rng(ranks).normal(size=(ranks, 30))
+    values[:, 3] = 1.0
+    values[0, 4] = values[1, 4]
+    each = [median_of_others(values, row) for row in range(ranks)]
+    assert np.array_equal(medians_of_others(values), np.stack(each))
 
 
 def run_of(

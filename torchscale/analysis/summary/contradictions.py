@@ -7,6 +7,7 @@ still say that a rank ran twice, or that batches took a tenth of their steps.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from torchscale.schema.cells.collectives import CollectivesResult
@@ -60,10 +61,10 @@ def _in_record(record: LaunchRecord, cell: AnyCell) -> Iterator[str]:
 
 
 def _about_ranks(ranks: Sequence[AnyRank], world_size: int) -> Iterator[str]:
-    numbers = [rank.rank for rank in ranks]
+    times = Counter(rank.rank for rank in ranks)
     for rank in ranks:
-        if numbers.count(rank.rank) > 1:
-            yield f"rank {rank.rank} is in it {numbers.count(rank.rank)} times"
+        if times[rank.rank] > 1:
+            yield f"rank {rank.rank} is in it {times[rank.rank]} times"
         if not 0 <= rank.rank < world_size:
             yield f"rank {rank.rank} of {world_size} ranks"
         if rank.world_size != world_size:
@@ -118,11 +119,12 @@ def _about_rank(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
 
 def _about_negative(signals: RankSignals, which: str) -> Iterator[str]:
     """Times and counts from 0 up."""
-    for name in type(signals).model_fields:
-        value = getattr(signals, name)
+    for name, value in vars(signals).items():
         numbers = value if isinstance(value, tuple) else (value,)
-        if any(isinstance(number, int | float) and number < 0 for number in numbers):
-            yield f"{which}: {name} is below 0"
+        for number in numbers:
+            if isinstance(number, (int, float)) and number < 0:
+                yield f"{which}: {name} is below 0"
+                break
 
 
 def _about_times(rank: RankRecord, steps: StepDigest) -> Iterator[str]:

@@ -154,3 +154,43 @@ def test_bytes_of_an_nsys_export(tmp_path: Path, sound: Path, changes: list[tupl
     path = tmp_path / "a.sqlite"
     path.write_bytes(content[: int(len(content) * (1 if kept > 0.4 else kept))])
     check([path])
+
+
+ENDLESS = (
+    "CREATE VIEW {table} AS WITH RECURSIVE a(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM a) SELECT n AS {column} FROM a"
+)
+STRUCTURE = [
+    "DROP TABLE {table}",
+    "ALTER TABLE {table} RENAME TO other_name",
+    "ALTER TABLE {table} RENAME COLUMN {column} TO other_name",
+    "ALTER TABLE {table} DROP COLUMN {column}",
+    "DELETE FROM {table}",
+    "INSERT OR IGNORE INTO {table} SELECT * FROM {table}",
+    f"DROP TABLE {{table}}; {ENDLESS}",
+    "DROP TABLE {table}; CREATE VIRTUAL TABLE {table} USING fts5({column})",
+    "DROP TABLE {table}; CREATE TABLE {table} ({column} INTEGER PRIMARY KEY) WITHOUT ROWID",
+    "DROP TABLE {table}; CREATE TABLE {table} (other, {column} AS (hex(zeroblob(1000000))))",
+    "UPDATE {table} SET {column} = CAST(zeroblob(3000000) AS TEXT)",
+    "CREATE INDEX damaged ON {table} ({column}); PRAGMA writable_schema = ON; "
+    "UPDATE sqlite_master SET rootpage = 1 WHERE name = 'damaged'",
+    "CREATE TRIGGER t AFTER INSERT ON {table} BEGIN DELETE FROM {table}; END",
+    "PRAGMA user_version = -5",
+    "PRAGMA encoding = 'UTF-16le'",
+]
+
+
+@EXAMPLES
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(STRUCTURE)), min_size=1, max_size=3))
+def test_structure_of_an_nsys_export(tmp_path: Path, sound: Path, changes: list[tuple[int, str]]) -> None:
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(sound.read_bytes())
+    known = columns(path)
+    with sqlite3.connect(path) as database:
+        for place, statements in changes:
+            table, column = known[place % len(known)]
+            with contextlib.suppress(
+                sqlite3.DatabaseError
+            ):  # an earlier change has taken it away, or an index needs it
+                database.executescript(statements.format(table=table, column=column))
+    database.close()
+    check([path])

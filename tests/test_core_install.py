@@ -121,7 +121,7 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
         whole.add(name)
         inner = [part for one in extras[name] for part in re.findall(r"^torchscale\[(.*)\]", one)]
         pending += ",".join(inner).split(",") if inner else []
-    assert whole == set(extras) - {"dev"}
+    assert whole == set(extras) - {"docs", "dev"}  # those two are for who works on torchscale itself
 
 
 def test_reading_and_comparing_needs_no_extra(results: Path) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 from rich.console import Console
 
 from tests.analysis.health.test_fleet import NAMES, fleet_node, times, with_driver
+from tests.analysis.health.test_node import with_gpu
 from torchscale.analysis.health.fleet import judge_fleet, judge_pairwise
+from torchscale.analysis.health.node import Requirements, validate_facts
 from torchscale.report.terminal.fleet import print_fleet, print_fleet_fixes
 from torchscale.schema.node.fleet import FleetValidation
 from torchscale.schema.node.probe import CollectiveFacts
@@ -52,7 +54,9 @@ def test_pairs_that_failed_are_listed_and_of_two_nodes_the_median_is_shown() -> 
     assert "0 (n0) – 1 (n1): median 20.0 ms" in printed(judge_fleet(nodes[:2], None, two))
 
 
-def test_fixes_stand_under_the_name_of_their_node() -> None:
-    fleet = judge_fleet([fleet_node(0), with_driver(1, "470.1")], None, None)
+def test_commands_that_fix_come_under_the_name_of_their_node() -> None:
+    without_persistence = validate_facts(with_gpu(persistence=False), Requirements())
+    fleet = judge_fleet([fleet_node(0), fleet_node(1, validation=without_persistence)], None, None)
     lines = printed(fleet, print_fleet_fixes)
-    assert lines[:2] == ["", "1 (n1)"] or lines == []
+    assert [line for line in lines if line in ("0 (n0)", "1 (n1)")] == ["1 (n1)"]
+    assert "sudo nvidia-smi -i 1 -pm 1" in lines[lines.index("1 (n1)") + 1 :]

@@ -14,7 +14,6 @@ import pytest
 
 from tests.campaign import WHOLE, cases, tell_fault
 from tests.kills import SWEEPS, Kills
-from tests.store.test_run_folder import measured
 
 from .conftest import RUN_SECONDS, Program
 
@@ -22,8 +21,6 @@ pytestmark = pytest.mark.integration
 
 NET = {"name": "faulty:build", "fault": "none"}
 ENDED_SECONDS = 20.0
-BEFORE_ANY_CODE_OF_OURS = ("init_import_site", "in _get_module_details")
-"""Python says one of them of a Ctrl-C while it starts and looks for the program."""
 KILLS = 40 if WHOLE else 3
 
 
@@ -101,30 +98,6 @@ def test_a_closed_terminal(program: Program, record_property: Callable[[str, obj
     assert program.leftovers() == []
     seen = f"exit {process.returncode}, {record['state']}"
     tell_fault(record_property, "the terminal is closed", "SIGHUP while ranks hang", "exit 130, interrupted", seen)
-
-
-@pytest.mark.campaign
-def test_ctrl_c_during_a_report(program: Program, record_property: Callable[[str, object], None]) -> None:
-    """At any moment: the report is there in whole or not at all."""
-    measured(program.directory / "results" / "run")
-    codes: dict[int, int] = {}
-    for tenths in range(20):
-        process = program.start("report", "results/run", "--output", "out.html")
-        time.sleep(0.05 * tenths)
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=ENDED_SECONDS)
-        if not any(said in output for said in BEFORE_ANY_CODE_OF_OURS):
-            assert process.returncode in (0, 130, -signal.SIGINT), output
-            assert "Traceback" not in output
-        codes[process.returncode] = codes.get(process.returncode, 0) + 1
-        written = program.directory / "out.html"
-        if written.exists():
-            assert written.read_text().rstrip().endswith("</html>")
-            written.unlink()
-        assert sorted(path.name for path in program.directory.iterdir()) == ["results"]
-    seen = ", ".join(f"exit {code}: {count}" for code, count in sorted(codes.items()))
-    tell_fault(record_property, "Ctrl-C during a report", "SIGINT after 0 to 0.95 s", "exit 130, no half report", seen)
-    assert codes.get(130, 0) > 0
 
 
 def test_a_longer_axis_resumes_another_setting_is_refused_and_a_truncated_record_is_redone(

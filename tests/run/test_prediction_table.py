@@ -49,6 +49,29 @@ def test_a_unit_per_gpu_is_multiplied_and_other_columns_are_ignored(tmp_path: Pa
     assert series.unit == "tokens/s"
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_columns_are_separated_by_commas_semicolons_or_tabs(tmp_path: Path, separator: str) -> None:
+    (series,), _ = read_table(
+        table(tmp_path, separator.join(["gpus", "throughput"]), f"8{separator}100.5", f"16{separator}190")
+    )
+    assert [point.throughput for point in series.points] == [100.5, 190]
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected", "factor"),
+    [
+        ("samples/s/device", "samples/s", 8),
+        ("images per second per GPU", "images per second", 8),
+        ("tokens/GPU/s", "tokens/s", 8),
+        ("minibatches/s", "minibatches/s", 1),
+        ("TFLOPS", "TFLOPS", 1),
+    ],
+)
+def test_units(tmp_path: Path, unit: str, expected: str, factor: int) -> None:
+    (series,), _ = read_table(table(tmp_path, "gpus,throughput,unit", f"8,100,{unit}", f"16,95,{unit}"))
+    assert (series.unit, series.points[0].throughput) == (expected, 100 * factor)
+
+
 def test_work_of_a_step_and_several_series(tmp_path: Path) -> None:
     path = table(
         tmp_path,
@@ -76,7 +99,12 @@ def test_work_of_a_step_and_several_series(tmp_path: Path) -> None:
         (["gpus,throughput", "8,1000"], "one point (8 GPUs)"),
         (["gpus,throughput", "8,1000", "16,-5"], "line 3: throughput '-5': expected a number above 0"),
         (["gpus,throughput", "8,1000", "16,nan"], "line 3: throughput 'nan'"),
-        (["gpus,throughput", "8,1000", "16,inf"], "line 3: throughput 'inf'"),
+        (["gpus,throughput", "8,1000", "16,inf"], "line 3: throughput 'inf': expected at most"),
+        (["gpus,throughput", "8,1000", '16,"1,900"'], "line 3: throughput '1,900'"),
+        (["gpus;throughput", "8;1000,5", "16;1900,5"], "line 2: throughput '1000,5'"),
+        (["gpus,throughput,unit", "8,100,ms", "16,101,ms"], "line 2: unit 'ms': expected a rate per second"),
+        (["gpus,throughput,unit", "8,100,s/step", "16,101,s/step"], "line 2: unit 's/step'"),
+        (["gpus,throughput,unit", "8,100,tokens per minute", "16,190,tokens per minute"], "expected a rate per second"),
         (["gpus,throughput", "8,1000", "16,0"], "line 3: throughput '0'"),
         (["gpus,throughput", "8,1000", "16,"], "line 3: throughput is empty"),
         (["gpus,throughput", "8,1000", ",1900"], "line 3: gpus is empty"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,13 @@ _SHOWN = 40
 """Characters of a wrong value in a message."""
 _COLUMNS = "gpus,throughput[,nodes,launch,samples|tokens,series,unit,link]"
 _ALIASES = {"series_id": "series", "gpu_count": "gpus", "samples_per_second": "throughput"}
-_PER_GPU = ("/gpu", "/s/device", "per gpu", "/device")
+_PER_GPU = re.compile(r"\s*(/|\bper\b)\s*(gpu|device|chip|accelerator|rank)s?\b", re.IGNORECASE)
+_OTHER_UNIT = re.compile(
+    r"^([mµun]?s|(milli|micro)?sec(ond)?s?|min(ute)?s?|hr?s?|hours?)\b|(/|\bper\b)\s*(min(ute)?|hr?|hour|day)s?\b",
+    re.IGNORECASE,
+)
+"""Times of a step, and rates of another time than a second."""
+_SEPARATORS = (",", ";", "\t")
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,9 @@ def _rows(path: Path) -> Iterator[_Row]:
         raise UsageError(f"{path}: not text in UTF-8 (byte {error.start})", hint="save it as CSV in UTF-8") from error
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    separator = max(_SEPARATORS, key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
     names: list[str] = []
     count = 0
     try:
@@ -121,13 +130,11 @@ def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
     nodes = _integer(where, "nodes", values["nodes"]) if values.get("nodes") else None
     if nodes is not None and nodes > gpus:
         raise UsageError(f"{where}: nodes {nodes} exceeds gpus {gpus}; every node has a GPU")
-    unit = values.get("unit", "")
-    rate = _number(where, "throughput", values["throughput"])
-    if any(mark in unit.lower() for mark in _PER_GPU):
-        rate, unit = (
-            rate * gpus,
-            unit[: min(place for mark in _PER_GPU if (place := unit.lower().find(mark)) >= 0)].strip(),
-        )
+    rate, unit = _number(where, "throughput", values["throughput"]), values.get("unit", "")
+    if (per_gpu := _PER_GPU.search(unit)) is not None:
+        rate, unit = rate * gpus, unit[: per_gpu.start()] + unit[per_gpu.end() :]
+    if _OTHER_UNIT.search(unit.strip()) is not None:
+        raise UsageError(f"{where}: unit {_shown(unit)}: expected a rate per second, such as samples/s or tokens/s/GPU")
     works = [name for name in ("samples", "tokens") if values.get(name)]
     if len(works) > 1:
         raise UsageError(f"{where}: samples and tokens; expected one of them, in the unit of throughput")
@@ -158,8 +165,12 @@ def _number(where: str, name: str, text: str) -> float:
         value = float(text) if "_" not in text else math.nan
     except ValueError:
         value = math.nan
-    if not SMALLEST <= value <= LARGEST:
-        raise UsageError(f"{where}: {name} {_shown(text)}: expected a number above 0")
+    if value > LARGEST:
+        raise UsageError(f"{where}: {name} {_shown(text)}: expected at most {LARGEST:g}")
+    if not value >= SMALLEST:
+        raise UsageError(
+            f"{where}: {name} {_shown(text)}: expected a number above 0", hint="write plain numbers, such as 1234.5"
+        )
     return value
 
 

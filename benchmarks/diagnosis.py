@@ -248,7 +248,9 @@ def main() -> None:
     parser.add_argument("--clean", type=int, default=4, help="clean runs per world size")
     parser.add_argument("--only", nargs="+", help="causes to run")
     parser.add_argument("--short", action="store_true", help="two ranks, each cause once")
-    parser.add_argument("--no-recording", action="store_true", help="signals only, no recording")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--no-recording", action="store_true", help="signals only, no recording")
+    source.add_argument("--no-signals", action="store_true", help="recordings only; not with --short")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--json", type=Path, help="write every outcome here")
     parser.add_argument("--keep", type=Path, help="copy the recordings that are judged wrong into this directory")
@@ -277,7 +279,8 @@ def main() -> None:
         run_together(chosen, SHORT_RECORDED if recording else ())
         if together
         else itertools.chain.from_iterable(
-            run(scenario, recording=recording, keep=arguments.keep) for scenario in chosen
+            run(scenario, signals=not arguments.no_signals, recording=recording, keep=arguments.keep)
+            for scenario in chosen
         )
     )
     outcomes: list[Outcome] = []
@@ -292,11 +295,12 @@ def main() -> None:
         arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], default=str, indent=1))
 
 
-def run(scenario: Scenario, *, recording: bool, keep: Path | None = None) -> Iterator[Outcome]:
+def run(scenario: Scenario, *, signals: bool, recording: bool, keep: Path | None = None) -> Iterator[Outcome]:
     """Measure the scenario, then record it; a recording that is judged wrong is copied into ``keep``."""
     cell = scenario_cell(scenario)
     with tempfile.TemporaryDirectory() as scratch:
-        yield judge(scenario, "signals", *_measured(scenario, cell, Path(scratch)))
+        if signals:
+            yield judge(scenario, "signals", *_measured(scenario, cell, Path(scratch)))
         if recording and scenario.cause != "slow_link":
             outcome = judge(scenario, "recording", *_recorded(scenario, cell, Path(scratch)))
             if keep is not None and not outcome.right:

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -37,9 +38,9 @@ print(json.dumps({"faults": faults / 5, **heap.host_allocator().model_dump()}))
 """
 
 
-def outcome(how: str, **variables: str) -> dict[str, object]:
+def outcome(how: str, program: str = PROGRAM, **variables: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, how],
+        [sys.executable, "-c", program, how],
         env={**os.environ, **variables},
         check=True,
         capture_output=True,
@@ -70,9 +71,47 @@ def test_the_settings_that_the_advice_names_do_the_same() -> None:
     assert found["faults"] < 2
 
 
+RECORDING = """
+import json, resource, sys
+from torchscale.worker import heap
+heap.keep_freed_memory()
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+torch.set_num_threads(1)
+model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(4)))
+x = torch.randn(8, 512)
+
+def step():
+    model.zero_grad()
+    model(x).square().mean().backward()
+
+for _ in range(5):
+    step()
+if sys.argv[1] == "prepared":
+    heap.prepare_for_profiler()
+with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recording:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(80):
+        step()
+        recording.step()
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(json.dumps({"faults": faults / 80}))
+"""
+"""Steps with 4 MiB of gradients, which are 1,024 pages."""
+
+
+def test_a_profiler_does_not_make_every_step_fetch_memory() -> None:
+    faults = {how: outcome(how, RECORDING)["faults"] for how in ("as it is", "prepared")}
+    assert faults["as it is"] > 100, "the cause is there"
+    assert faults["prepared"] < 10
+
+
 def test_another_allocator_is_named_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "_provider", lambda: "libjemalloc.so.2")
+    monkeypatch.setattr(heap.ctypes, "CDLL", lambda _: pytest.fail("mallopt is of glibc"))
     heap.keep_freed_memory()
+    heap.prepare_for_profiler()
     assert heap.host_allocator().model_dump() == {"name": "libjemalloc.so.2", "setting": None}
 
 

@@ -15,6 +15,7 @@ from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_fun
 from torchscale.schema.profiles.recording import RecordedRank
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.util.files import atomic_write_model
+from torchscale.worker.heap import prepare_for_profiler
 
 WARMUP_STEPS = 2
 """Steps that are profiled but not kept: the profiler's start is slow, and differs between ranks."""
@@ -38,6 +39,8 @@ class StepProfiler:
 
     def start(self) -> None:
         """Start the profiler now, without skipping further steps."""
+        if not torch.cuda.is_initialized():
+            prepare_for_profiler()
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)

@@ -88,28 +88,26 @@ def step():
 
 for _ in range(5):
     step()
-if sys.argv[1] == "prepared":
-    heap.prepare_for_profiler()
+heap.prepare_for_profiler(expected_bytes=150 * 4 * 2**20)
 with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recording:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(80):
+    for _ in range(150):
         step()
         recording.step()
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-print(json.dumps({"faults": faults / 80}))
+print(json.dumps({"faults": faults / 150}))
 """
 """Steps with 4 MiB of gradients, which are 1,024 pages."""
 
 
 def test_a_profiler_does_not_make_every_step_fetch_memory() -> None:
-    faults = {how: outcome(how, RECORDING)["faults"] for how in ("as it is", "prepared")}
-    assert faults["as it is"] > 100, "the cause is there"
-    assert faults["prepared"] < 10
+    """Without the reserve there are 30 to 400 page faults a step, as the heap happens to lie."""
+    assert outcome("recorded", RECORDING)["faults"] < 2
 
 
 def test_another_allocator_is_named_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "_provider", lambda: "libjemalloc.so.2")
-    monkeypatch.setattr(heap.ctypes, "CDLL", lambda _: pytest.fail("mallopt is of glibc"))
+    monkeypatch.setattr("ctypes.CDLL", lambda _: pytest.fail("mallopt is of glibc"))
     heap.keep_freed_memory()
     heap.prepare_for_profiler()
     assert heap.host_allocator().model_dump() == {"name": "libjemalloc.so.2", "setting": None}

@@ -23,10 +23,10 @@ _M_MMAP_MAX = -4
 _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_")
 _TUNABLES = "glibc.malloc."
 
-_RESERVE_BYTES = 512 * 2**20
-"""A hundred recorded steps with 5 MiB of gradients. To touch it takes 0.1 to 0.3 s, before the first recorded step."""
-_RESERVE_SHARE = 0.02
-"""Of the available memory, at most: each rank of a node takes as much."""
+_MOST_RESERVED = 3 * 2**30
+"""By a rank for a recording. To touch a GiB takes 0.1 to 0.5 s, and some seconds where a hypervisor has to find it."""
+_RESERVED_SHARE = 0.4
+"""Of the available memory, by all ranks of a node: without a reserve the recording would take as much, step by step."""
 _LARGE_BYTES = 128 * 1024
 """glibc's own threshold at the start; it would rise with every mapped block that is freed."""
 _MOST_MAPPED = 65_536
@@ -58,25 +58,29 @@ def keep_freed_memory() -> None:
         _keeps = bool(library.mallopt(_M_MMAP_MAX, 0)) and bool(library.mallopt(_M_TRIM_THRESHOLD, -1))
 
 
-def prepare_for_profiler() -> None:
+def prepare_for_profiler(expected_bytes: int = 0) -> None:
     """Keep the profiler's own memory from slowing the operators that it records.
 
     The profiler keeps small blocks for every operator until the recording ends. They land in what tensors have freed,
-    so that the next step's tensors no longer fit there: every step then takes new memory, as much as its large tensors
-    have. Where the kernel or a hypervisor must find pages that nobody has used yet, operators take up to ten times as
-    long from some step on.
+    so that the next step's tensors no longer fit there: every step then takes new memory, about as much as its large
+    tensors have. Where the kernel or a hypervisor must find pages that nobody has used yet, operators take up to ten
+    times as long from some step on.
 
-    Where the heap keeps freed memory, it gets :data:`_RESERVE_BYTES` of pages in advance, so that steps cost what they
-    cost without the profiler. Blocks for which there is no place any more are mapped one by one: they go back to the
-    kernel in every step, at a cost that stays the same.
+    Where the heap keeps freed memory, it gets these pages in advance, so that steps cost what they cost without the
+    profiler. Blocks for which there is no place any more are mapped one by one: they go back to the kernel in every
+    step, at a cost that stays the same.
 
     Does nothing where the environment sets glibc's allocator, and with other allocators.
+
+    Args:
+        expected_bytes: What the recording will take; at most :data:`_MOST_RESERVED` is taken in advance.
     """
     if not _is_glibc() or _environment_decides():
         return
     library = ctypes.CDLL(None)
-    if _keeps:
-        _reserve(library, min(_RESERVE_BYTES, int(_RESERVE_SHARE * psutil.virtual_memory().available)))
+    if _keeps and expected_bytes:
+        share = _RESERVED_SHARE * psutil.virtual_memory().available / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        _reserve(library, min(expected_bytes, _MOST_RESERVED, int(share)))
     library.mallopt(_M_MMAP_MAX, _MOST_MAPPED)
     library.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 

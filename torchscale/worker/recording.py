@@ -20,6 +20,7 @@ from torchscale.schema.profiles.recording import RecordedRank
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.util.files import atomic_write_model
 from torchscale.worker.data.interface import Source
+from torchscale.worker.heap import prepare_for_profiler
 from torchscale.worker.models import import_model
 from torchscale.worker.models.interface import BatchOfTensors
 from torchscale.worker.process_group import Ranks
@@ -38,6 +39,8 @@ _SETTLE_SECONDS = 1.5
 process."""
 _MIN_SETTLE_STEPS, _MAX_SETTLE_STEPS = 3, 500
 """Also for slow steps, so that each process has launched; and no more than enlarges the report needlessly."""
+_BYTES_OF_GRADIENT = 4
+"""Of a parameter. On CPUs all are fp32 but in casts, which last for an operator."""
 _STEPS_IN_FLIGHT = 2
 """One that the device works on, and one that waits, so that it is never idle for want of work."""
 
@@ -55,6 +58,8 @@ def record(cell: TrainingCell, request: RecordRequest, ranks: Ranks, files: Rank
     trainer.run_batch(max(request.skip_steps, min(_MAX_WARMUP_STEPS, int(_WARMUP_SECONDS / step_seconds))))
     steps = max(_MIN_STEPS, min(request.max_steps, round(request.seconds / step_seconds)))
     files.progress(Progress(phase="recording", steps=steps))
+    if request.tool is Tool.KINETO and ranks.device.type == "cpu":
+        prepare_for_profiler(expected_bytes=(WARMUP_STEPS + steps) * trainer.parameters * _BYTES_OF_GRADIENT)
     ranks.barrier()
     if request.tool is Tool.KINETO:
         _with_torch_profiler(trainer, request, ranks, files, steps)

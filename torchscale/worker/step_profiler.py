@@ -39,7 +39,7 @@ class StepProfiler:
 
     def start(self) -> None:
         """Start the profiler now, without skipping further steps."""
-        if not torch.cuda.is_initialized():
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             prepare_for_profiler()
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():

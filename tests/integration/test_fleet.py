@@ -1,10 +1,9 @@
-"""``validate`` over several nodes: the program on every node of a cluster of network namespaces."""
+"""``validate`` and ``comm`` over several nodes: the program on every node of a cluster of network namespaces."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from typing import Any
 
 import pytest
 
@@ -18,8 +17,8 @@ PORT = 29531
 END_SECONDS = 170
 
 
-def validate(program: Program, cluster: network.Cluster, *options: str, **changes: tuple[str, ...]) -> list[Any]:
-    """Run it on all nodes at once, with more options on a node (``n1=("--min-gpus", "1")``). Returns what finished."""
+def run_on_all(program: Program, cluster: network.Cluster, command: str, *options: str) -> list[tuple[int, str, str]]:
+    """Run a command on all nodes at once. Returns exit code, output and messages of each."""
     running = []
     try:
         for node in cluster.nodes:
@@ -27,7 +26,7 @@ def validate(program: Program, cluster: network.Cluster, *options: str, **change
             directory.mkdir(exist_ok=True)
             master = f"{cluster.nodes[0].address}:{PORT}"
             place = ["--nnodes", str(len(cluster.nodes)), "--node-rank", str(node.number), "--master", master]
-            argv = program.argv("validate", *place, *options, *changes.get(node.hostname, ()))
+            argv = program.argv(command, *place, *options)
             env = {**program.env(), "TORCHSCALE_TOKEN": TOKEN, "TMPDIR": str(directory)}
             with (directory / "out").open("w") as out, (directory / "err").open("w") as err:
                 running.append(subprocess.Popen(node.argv(*argv), cwd=directory, env=env, stdout=out, stderr=err))
@@ -45,7 +44,7 @@ def validate(program: Program, cluster: network.Cluster, *options: str, **change
 
 def test_two_nodes_are_checked_together(program: Program) -> None:
     with network.cluster(2) as cluster:
-        first, second = validate(program, cluster, "--pairwise", "--json")
+        first, second = run_on_all(program, cluster, "validate", "--pairwise", "--json")
     content = json.loads(first[1])
     assert (first[0], second[0]) == (0 if content["fit"] else 1,) * 2, first[2] + second[2]
     assert [(node["hostname"], node["error"]) for node in content["nodes"]] == [("n0", ""), ("n1", "")]
@@ -57,13 +56,28 @@ def test_two_nodes_are_checked_together(program: Program) -> None:
     assert program.leftovers() == []
 
 
+def test_collectives_over_two_nodes(program: Program) -> None:
+    sizes = ("--op", "all_reduce", "-b", "1KiB", "-e", "4KiB", "--iters", "3", "-w", "1", "--device", "cpu")
+    with network.cluster(2) as cluster:
+        first, second = run_on_all(program, cluster, "comm", *sizes, "--json")
+    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
+    (sweep,) = json.loads(first[1])
+    assert sweep["hosts"] == ["n0", "n1"]
+    (curve,) = sweep["figures"]["curves"]
+    assert [point["payload_bytes"] for point in curve["points"]] == [1024, 2048, 4096]
+    assert not any(point["wrong_elements"] for point in curve["points"])
+    assert list((program.directory / "n0").glob("results/comm-*/experiment.json"))
+    assert not (program.directory / "n1" / "results").exists()
+    assert program.leftovers() == []
+
+
 @pytest.mark.campaign
 def test_a_slow_link_is_named_as_a_link(program: Program) -> None:
     with network.cluster(4) as cluster:
         for node in cluster.nodes:
             cluster.shape(node, "200mbit")
         cluster.shape_link(cluster.nodes[1], cluster.nodes[2], "60mbit", others="200mbit")
-        first, *others = validate(program, cluster, "--pairwise", "--json")
+        first, *others = run_on_all(program, cluster, "validate", "--pairwise", "--json")
     assert [first[0], *(other[0] for other in others)] == [1] * 4, first[2]
     pairwise = json.loads(first[1])["pairwise"]
     assert pairwise["status"] == "bad", pairwise["verdict"]

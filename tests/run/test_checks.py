@@ -125,4 +125,4 @@ def test_a_command_for_the_disk_alone_refuses(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     config = experiment(measure=["hardware"], hardware={"disk_path": missing})
     with pytest.raises(UsageError, match=r"--disk .*missing: not a directory"):
-        plan_machine(config, tmp_path / "run", SILENT)
+        plan_machine(config, SILENT, tmp_path / "run")

@@ -11,8 +11,12 @@ from torchscale.cli.options import (
     CountOption,
     DeviceOption,
     JsonOption,
+    MasterOption,
+    NodeRankOption,
+    NodesOption,
     OutputOption,
     Several,
+    TokenFileOption,
     config_values,
     known_options,
     workload_values,
@@ -62,6 +66,10 @@ def comm(
     ] = None,
     gpus: CountOption = None,
     device: DeviceOption = None,
+    nnodes: NodesOption = None,
+    node_rank: NodeRankOption = None,
+    master: MasterOption = None,
+    token_file: TokenFileOption = None,
     output_dir: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -83,11 +91,14 @@ def comm(
     [cyan]torchscale comm --op all_reduce,all_gather -b 8 -e 1GiB --dtype fp32,bf16[/cyan]
 
     [cyan]torchscale comm --op all_reduce --algo Ring,Tree,NVLS --proto Simple[/cyan]
+
+    [cyan]torchscale comm --gpus 16 --nnodes 2 --node-rank 0 --master 10.0.0.1:29500[/cyan]
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
     from torchscale.report.terminal.machine import print_collectives  # noqa: PLC0415
-    from torchscale.run.machine import measure_collectives  # noqa: PLC0415
+    from torchscale.run.machine import measure_collectives, plan_machine  # noqa: PLC0415
+    from torchscale.run.nodes import follow, join_cluster  # noqa: PLC0415
 
     if counts("--gpus", gpus) == [1]:
         raise UsageError(f"{as_typed(context, '--gpus')} 1: a collective needs at least two devices")
@@ -104,11 +115,17 @@ def comm(
             "--algo": ("collectives.algorithms", listed(algorithms)),
             "--proto": ("collectives.protocols", listed(protocols)),
             "--link": ("hardware.link", link),
+            "--nnodes": ("launch.nodes", nnodes),
             **workload_values(context, gpus=gpus, device=device),
         },
     )
     experiment = load_from_options("comm", values, context.args, known_options=known_options(context))
-    outcome = measure_collectives(experiment, output_dir=output_dir, observer=TERMINAL)
+    experiment, cluster, token = join_cluster(
+        experiment, nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
+    )
+    if cluster is not None and not cluster.is_leader:
+        raise typer.Exit(follow(experiment, cluster, token, TERMINAL, plan_machine))
+    outcome = measure_collectives(experiment, output_dir=output_dir, observer=TERMINAL, cluster=cluster, token=token)
     if as_json:
         typer.echo(ceilings_json(outcome.shown))
     else:

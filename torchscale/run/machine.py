@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torchscale.analysis.summary.machine import (
     CollectivesSummary,
@@ -17,9 +17,11 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, UsageError
+from torchscale.launch.nodes.cluster import Cluster
 from torchscale.plan.expand import Plan, make_plan
 from torchscale.run.checks import checked, disk_problem
 from torchscale.run.context import PlannedRun, find_machine, measuring, sweep_exit_code, timestamped
+from torchscale.run.nodes import leading
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.sweep import Sweep
 from torchscale.store.run_folder import RunFolder
@@ -63,23 +65,38 @@ class CollectivesOutcome(MachineOutcome[CollectivesSummary]):
         return ExitCode.FAILED if slow and code is ExitCode.OK else code
 
 
+Outcome = TypeVar("Outcome", bound=MachineOutcome[Any])
+
+
 def measure_collectives(
-    experiment: Experiment, *, output_dir: Path | None = None, observer: Observer = SILENT
+    experiment: Experiment,
+    *,
+    output_dir: Path | None = None,
+    observer: Observer = SILENT,
+    cluster: Cluster | None = None,
+    token: bytes = b"",
 ) -> CollectivesOutcome:
-    """Measure collectives over sizes, checking every element of every result.
+    """Measure collectives over sizes, checking every element of every result; as node 0 of ``cluster``, over its nodes.
 
     Args:
         experiment: With ``measure: [collectives]``.
         output_dir: A run folder, new or to be joined; ``results/comm-<time>`` by default.
         observer: Shows messages and launches.
+        cluster: Nodes, of which this is the first; ``None`` for this machine alone.
+        token: The secret that the nodes share.
 
     Raises:
-        MachineError: this machine has fewer than two devices or ranks.
+        UsageError: the address for the other nodes cannot be used.
+        MachineError: this machine has fewer than two devices or ranks, or the nodes do not fit together.
         StoreError: ``output_dir`` cannot be read, or was measured on another machine.
         OutputError: it cannot be written.
     """
-    directory, summary, plan, interrupted = _measure(experiment, output_dir, "comm", observer)
-    return CollectivesOutcome(directory, _planned(summary.collectives, plan), interrupted)
+    directory = output_dir or timestamped("comm")
+
+    def outcome(summary: RunSummary, plan: Plan, interrupted: bool) -> CollectivesOutcome:
+        return CollectivesOutcome(directory, _planned(summary.collectives, plan), interrupted)
+
+    return _measure(experiment, directory, observer, outcome, cluster=cluster, token=token)
 
 
 def measure_hardware(
@@ -87,8 +104,12 @@ def measure_hardware(
 ) -> MachineOutcome[HardwareSummary]:
     """Measure peak rates: matmul, memory and copy bandwidth, disk. Arguments and errors as
     :func:`measure_collectives`."""
-    directory, summary, plan, interrupted = _measure(experiment, output_dir, "hardware", observer)
-    return MachineOutcome(directory, _planned(summary.hardware, plan), interrupted)
+    directory = output_dir or timestamped("hardware")
+
+    def outcome(summary: RunSummary, plan: Plan, interrupted: bool) -> MachineOutcome[HardwareSummary]:
+        return MachineOutcome(directory, _planned(summary.hardware, plan), interrupted)
+
+    return _measure(experiment, directory, observer, outcome)
 
 
 def measure_memory(
@@ -96,13 +117,17 @@ def measure_memory(
 ) -> MachineOutcome[MemorySummary]:
     """Measure the memory of training steps beside its prediction. Arguments and errors as
     :func:`measure_collectives`."""
-    directory, summary, plan, interrupted = _measure(experiment, output_dir, "memory", observer)
-    return MachineOutcome(directory, _planned(summary.memory, plan), interrupted)
+    directory = output_dir or timestamped("memory")
+
+    def outcome(summary: RunSummary, plan: Plan, interrupted: bool) -> MachineOutcome[MemorySummary]:
+        return MachineOutcome(directory, _planned(summary.memory, plan), interrupted)
+
+    return _measure(experiment, directory, observer, outcome)
 
 
-def plan_machine(experiment: Experiment, directory: Path, observer: Observer) -> PlannedRun:
+def plan_machine(experiment: Experiment, observer: Observer, directory: Path | None = None) -> PlannedRun:
     """Plan machine cells; without a device count in the config, at the largest count of this machine. Cells that join
-    a folder use as many threads per rank as the folder's cells, so that figures of a device compare.
+    the folder ``directory`` use as many threads per rank as the folder's cells, so that figures of a device compare.
 
     Raises:
         MachineError: this machine can run none of them.
@@ -110,7 +135,8 @@ def plan_machine(experiment: Experiment, directory: Path, observer: Observer) ->
         StoreError: ``directory`` holds something that cannot be read.
     """
     machine = find_machine(observer)
-    if (directory / "experiment.json").exists() and experiment.launch.threads_per_rank is None:
+    joins = directory is not None and (directory / "experiment.json").exists()
+    if directory is not None and joins and experiment.launch.threads_per_rank is None:
         threads = RunFolder.open(directory).experiment.threads_per_rank
         launch = experiment.launch.model_copy(update={"threads_per_rank": threads})
         experiment = experiment.model_copy(update={"launch": launch})
@@ -139,24 +165,33 @@ def _check_disk(experiment: Experiment) -> None:
 
 
 def _measure(
-    experiment: Experiment, output_dir: Path | None, command: str, observer: Observer
-) -> tuple[Path, RunSummary, Plan, bool]:
+    experiment: Experiment,
+    directory: Path,
+    observer: Observer,
+    make: Callable[[RunSummary, Plan, bool], Outcome],
+    *,
+    cluster: Cluster | None = None,
+    token: bytes = b"",
+) -> Outcome:
     """Measure the plan's cells anew into a folder, which keeps its other cells; earlier launches of the same cells are
-    set aside."""
-    directory = output_dir or timestamped(command)
-    planned = plan_machine(experiment, directory, observer)
+    set aside. ``make`` makes the outcome of the summary, the plan, and whether it was interrupted."""
+    planned = plan_machine(experiment, observer, directory)
     plan = planned.plan
     with measuring(directory) as stop:
         folder = RunFolder.join(directory, planned.experiment_file())
-        sweep = Sweep(planned.experiment, plan, folder)
-        pending = sweep.prepare(Rerun.ALL)
-        for note in sweep.notes:
-            observer.note(f"warning: {note}")
-        observer.detail(f"run folder: {directory}")
-        observer.note(f"{experiment.experiment_name}: on {planned.device_label}")
-        with observer.launches(plan.device, len(pending), experiment.benchmark.repeats) as listener:
-            summary = sweep.run(pending, listener, stop)
-        return directory, summary, plan, stop.asked
+        with leading(cluster, token, planned, stop, observer) as nodes:
+            sweep = Sweep(planned.experiment, plan, folder, nodes)
+            pending = sweep.prepare(Rerun.ALL)
+            for note in sweep.notes:
+                observer.note(f"warning: {note}")
+            observer.detail(f"run folder: {directory}")
+            observer.note(f"{experiment.experiment_name}: on {planned.device_label}")
+            with observer.launches(plan.device, len(pending), experiment.benchmark.repeats) as listener:
+                summary = sweep.run(pending, listener, stop)
+            outcome = make(summary, plan, stop.asked)
+            if nodes is not None:
+                nodes.conclude(outcome.exit_code, stop.asked)
+            return outcome
 
 
 def _planned(summaries: Iterable[S], plan: Plan) -> tuple[S, ...]:

@@ -119,7 +119,7 @@ def find_max_batch(
         OutputError: it cannot be written.
     """
     directory = output_dir or timestamped("memory")
-    planned = plan_machine(experiment, directory, observer)
+    planned = plan_machine(experiment, observer, directory)
     cells = of_kind(planned.plan.to_run, MemoryCell)
     if len(cells) > 1:
         raise UsageError(

@@ -31,6 +31,9 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.redaction import redact
 
+Planner = Callable[[Experiment, Observer], PlannedRun]
+"""Plans an experiment for the machine at hand."""
+
 
 def join_cluster(
     experiment: Experiment,
@@ -164,9 +167,11 @@ def leading(
         leader.close(int(nodes.exit_code), nodes.reason)
 
 
-def follow(experiment: Experiment, cluster: Cluster, token: bytes, observer: Observer) -> ExitCode | int:
+def follow(
+    experiment: Experiment, cluster: Cluster, token: bytes, observer: Observer, make: Planner = plan_run
+) -> ExitCode | int:
     """Take part in a sweep as another node than the first, until it ends. Returns the exit code: that of node 0, where
-    it says so.
+    it says so. ``make`` plans the experiment as node 0 does.
 
     Raises:
         MachineError: node 0 cannot be reached or refuses this node, or the connection to it is lost.
@@ -178,7 +183,7 @@ def follow(experiment: Experiment, cluster: Cluster, token: bytes, observer: Obs
     farewell = ""
     try:
         with stop_on_signals() as stop:
-            planned = _planned(experiment, follower, observer)
+            planned = _planned(make, experiment, follower, observer)
             try:
                 with observer.status(f"Waiting for node 0 at {cluster.master}"):
                     follower.join(describe_node(planned), settings.join_timeout_seconds, lambda: stop.asked)
@@ -211,10 +216,10 @@ def finish_code(last: Finish) -> ExitCode | int:
     raise error
 
 
-def _planned(experiment: Experiment, follower: Follower, observer: Observer) -> PlannedRun:
+def _planned(make: Planner, experiment: Experiment, follower: Follower, observer: Observer) -> PlannedRun:
     """The plan of this node; node 0 is told where there is none."""
     try:
-        return plan_run(experiment, observer)
+        return make(experiment, observer)
     except TorchscaleError as error:
         with contextlib.suppress(TorchscaleError):  # what is wrong here is said below
             follower.join(None, POLL_SECONDS, lambda: True, error.message)

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ def step():
 
 for _ in range(5):
     step()
-heap.prepare_for_profiler(expected_bytes=150 * 4 * 2**20)
+heap.prepare_for_profiler(expected_bytes=150 * 5 * 2**20)
 with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recording:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(150):
@@ -103,6 +104,30 @@ print(json.dumps({"faults": faults / 150}))
 def test_a_profiler_does_not_make_every_step_fetch_memory() -> None:
     """Without the reserve there are 30 to 400 page faults a step, as the heap happens to lie."""
     assert outcome("recorded", RECORDING)["faults"] < 2
+
+
+@pytest.mark.parametrize(
+    ("expected", "available", "ranks", "reserved"),
+    [
+        (2**20, 2**34, 1, 2**20),
+        (2**40, 2**40, 1, 3 * 2**30),
+        (2**40, 2**33, 4, int(0.1 * 2**33)),
+        (0, 2**40, 1, None),
+    ],
+)
+def test_no_more_is_reserved_than_there_is(
+    monkeypatch: pytest.MonkeyPatch, expected: int, available: int, ranks: int, reserved: int | None
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(heap, "_keeps", True)
+    monkeypatch.setattr(heap, "_is_glibc", lambda: True)
+    monkeypatch.setattr(heap, "_environment_decides", lambda: False)
+    monkeypatch.setattr(heap, "available_memory", lambda: available)
+    monkeypatch.setattr(heap, "_reserve", lambda _, size: asked.append(size))
+    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(mallopt=lambda *_: 1))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    heap.prepare_for_profiler(expected)
+    assert asked == ([] if reserved is None else [reserved])
 
 
 def test_another_allocator_is_named_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

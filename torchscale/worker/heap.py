@@ -12,9 +12,8 @@ import os
 import platform
 from pathlib import Path
 
-import psutil
-
 from torchscale.schema.node.environment import HostAllocator
+from torchscale.worker.probe_system import available_memory
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -79,7 +78,7 @@ def prepare_for_profiler(expected_bytes: int = 0) -> None:
         return
     library = ctypes.CDLL(None)
     if _keeps and expected_bytes:
-        share = _RESERVED_SHARE * psutil.virtual_memory().available / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        share = _RESERVED_SHARE * available_memory() / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         _reserve(library, min(expected_bytes, _MOST_RESERVED, int(share)))
     library.mallopt(_M_MMAP_MAX, _MOST_MAPPED)
     library.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)

@@ -33,7 +33,7 @@ def system_facts(root: Path = Path("/")) -> SystemFacts:
     user_tasks = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     known = [limit for limit in (tasks, user_tasks) if limit is not None and limit >= 0]
     return SystemFacts(
-        memory_available_bytes=_available_memory(root, memory_limit),
+        memory_available_bytes=available_memory(root),
         memory_limit_bytes=memory_limit,
         cpu_limit=cpu_limit,
         tasks_limit=min(known, default=-1),
@@ -81,17 +81,15 @@ _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
 _MEMORY_USED = ("memory.current", "memory.usage_in_bytes")
 
 
-def _available_memory(root: Path, limit: int | None) -> int:
-    available = int(psutil.virtual_memory().available)
-    if limit is None:
-        return available
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that this process can still use: of the host, and of the limits of its control groups."""
     left = [
         bound - used
         for group in _groups(root, "memory")
         for maximum, current in zip(_MEMORY_LIMITS, _MEMORY_USED, strict=True)
         if (bound := _number(group / maximum)) is not None and (used := _number(group / current)) is not None
     ]
-    return max(0, min([available, *left]))
+    return max(0, min([int(psutil.virtual_memory().available), *left]))
 
 
 def _cpus(group: Path) -> float | None:

@@ -39,8 +39,9 @@ _SETTLE_SECONDS = 1.5
 process."""
 _MIN_SETTLE_STEPS, _MAX_SETTLE_STEPS = 3, 500
 """Also for slow steps, so that each process has launched; and no more than enlarges the report needlessly."""
-_BYTES_OF_GRADIENT = 4
-"""Of a parameter. On CPUs all are fp32 but in casts, which last for an operator."""
+_BYTES_OF_PARAMETER = 5
+"""That a recorded step takes: 4 of its gradient in fp32, and a quarter more for activations and the profiler's own
+records."""
 _STEPS_IN_FLIGHT = 2
 """One that the device works on, and one that waits, so that it is never idle for want of work."""
 
@@ -59,7 +60,7 @@ def record(cell: TrainingCell, request: RecordRequest, ranks: Ranks, files: Rank
     steps = max(_MIN_STEPS, min(request.max_steps, round(request.seconds / step_seconds)))
     files.progress(Progress(phase="recording", steps=steps))
     if request.tool is Tool.KINETO and ranks.device.type == "cpu":
-        prepare_for_profiler(expected_bytes=(WARMUP_STEPS + steps) * trainer.parameters * _BYTES_OF_GRADIENT)
+        prepare_for_profiler(expected_bytes=(WARMUP_STEPS + steps) * trainer.parameters * _BYTES_OF_PARAMETER)
     ranks.barrier()
     if request.tool is Tool.KINETO:
         _with_torch_profiler(trainer, request, ranks, files, steps)

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.factories import cells, experiment, machine, trained
-from torchscale.errors import UsageError
 from torchscale.launch.model_check import check_models
 from torchscale.plan.expand import make_plan
 from torchscale.run.checks import checked, model_problem
-from torchscale.run.machine import plan_machine
 from torchscale.run.observer import SILENT
 from torchscale.schema.cells.training import model_key
 from torchscale.schema.launch.model_check import ModelCheck
@@ -118,11 +116,3 @@ def test_a_disk_that_cannot_be_measured_costs_no_other_figure(tmp_path: Path) ->
     assert entry.skip_reason == f"hardware.disk_path: {missing}: not a directory"
     config = experiment(measure=["hardware"], gpu_counts=[1], hardware={"disk_path": str(tmp_path)})
     assert checked(make_plan(config, machine()), config, SILENT).to_run
-
-
-@pytest.mark.slow
-def test_a_command_for_the_disk_alone_refuses(tmp_path: Path) -> None:
-    missing = str(tmp_path / "missing")
-    config = experiment(measure=["hardware"], hardware={"disk_path": missing})
-    with pytest.raises(UsageError, match=r"--disk .*missing: not a directory"):
-        plan_machine(config, SILENT, tmp_path / "run")

@@ -122,13 +122,17 @@ def test_a_database_without_its_library_says_what_to_install(tmp_path: Path, mon
 
 @pytest.mark.parametrize("place", ["files"], indirect=True)
 @pytest.mark.parametrize("tagged", [True, False])
-def test_a_run_whose_writer_was_killed_is_written_anew(tmp_path: Path, place: str, *, tagged: bool) -> None:
+@pytest.mark.parametrize("emptied", ["meta.yaml", "metrics/samples_per_second_per_device"])
+def test_a_run_whose_writer_was_killed_is_written_anew(
+    tmp_path: Path, place: str, emptied: str, *, tagged: bool
+) -> None:
     """MLflow itself cannot list an experiment with such a run in a directory."""
     path = run_folder(tmp_path / "nightly")
     exporter.store(run_to_store(path), place)
     cell = next(run for name, run in stored(place).items() if name != "(sweep)")
     directory = tmp_path / "store" / cell.info.experiment_id / cell.info.run_id
-    (directory / "meta.yaml").write_text("")
+    assert (directory / emptied).stat().st_size
+    (directory / emptied).write_text("")
     if not tagged:
         for tag in (directory / "tags").iterdir():
             tag.unlink()

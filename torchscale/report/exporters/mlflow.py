@@ -1,9 +1,10 @@
 """MLflow: a run per cell under one of the sweep, in any store that MLflow knows (a database, a directory, a server).
 
 A run is complete once it has the tag ``torchscale.digest``, which is set last: what was cut short is written anew by
-the next export, and what is there already in the same form is left alone. In a directory, MLflow empties the file
-``meta.yaml`` of a run before it writes it: a process that is killed in between leaves a run with which MLflow can no
-longer list the experiment. The next export removes such a run if it is of the same sweep or holds nothing.
+the next export, and what is there already in the same form is left alone. In a directory, MLflow empties or creates
+the file ``meta.yaml`` of a run, and the file of a metric, before it writes it: a process that is killed in between
+leaves a run with which MLflow can no longer list the experiment. The next export removes such a run if it is of the
+same sweep or holds nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ _LONGEST_VALUE = 500
 _LONGEST_TAG = 5000
 _PAGE = 1000
 _WRITTEN_WITHIN_SECONDS = 2.0
-"""MLflow writes the 400 bytes of a run's ``meta.yaml`` in about a millisecond: one that stays empty is nobody's."""
+"""MLflow writes the 400 bytes of a run's ``meta.yaml`` in about a millisecond, a metric in less: the writer of a
+file that stays empty was killed."""
 _DATABASES = ("sqlite:", "postgresql", "mysql", "mssql")
 """What addresses of databases begin with, a driver after ``+`` aside."""
 
@@ -175,25 +177,33 @@ def _experiment_id(client: MlflowClient, name: str) -> str:
 
 
 def _remove_cut_short(experiment: Path, run: str) -> None:
-    """Runs whose writer was killed between emptying and writing their ``meta.yaml``: those of ``run``, and those that
+    """Remove runs with an empty file that MLflow cannot read, whose writer was killed: those of ``run``, and those that
     hold nothing.
 
     Raises:
         OutputError: such a run holds what something else has written.
     """
     for meta in experiment.glob("*/meta.yaml"):
-        deadline = time.monotonic() + _WRITTEN_WITHIN_SECONDS
-        while _is_empty(meta) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if not _is_empty(meta):
+        directory = meta.parent
+        empty = next((path for path in (meta, *directory.glob("metrics/**/*")) if _stays_empty(path)), None)
+        if empty is None:
             continue
-        tags = list((meta.parent / "tags").glob("*"))
+        tags = list((directory / "tags").glob("*"))
         if tags and not any(tag.name == _RUN and tag.read_text(encoding="utf-8") == run for tag in tags):
             raise OutputError(
-                f"MLflow cannot list the runs of the experiment in {experiment}: {meta} is empty, because what wrote "
-                f"it was killed; remove the directory {meta.parent}, or restore the file"
+                f"MLflow cannot list the runs of the experiment in {experiment}: {empty} is empty, because what wrote "
+                f"it was killed; remove the directory {directory}, or restore the file"
             )
-        shutil.rmtree(meta.parent)
+        shutil.rmtree(directory)
+
+
+def _stays_empty(path: Path) -> bool:
+    deadline = time.monotonic() + _WRITTEN_WITHIN_SECONDS
+    while _is_empty(path):
+        if time.monotonic() >= deadline:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def _is_empty(path: Path) -> bool:

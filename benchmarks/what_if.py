@@ -252,6 +252,10 @@ def _judge(case: Case, faulty: Sequence[ProfileAnalysis], healthy: Sequence[Prof
         if what_if is None or what_if.refused is not None:
             outcome.problem = "no replay" if what_if is None else f"no replay: {what_if.refused}"
             return outcome
+        unanswered = [note for note in what_if.notes if note.startswith("no prediction for less host work")]
+        if unanswered and case.change is Change.NO_HOST_GAPS:
+            outcome.problem = unanswered[0]
+            return outcome
         errors.append(abs(what_if.replay_error_percent or 0.0) / 100)
         rows = [row for row in what_if.rows if row.change is case.change and (not ranks or row.ranks == ranks)]
         # A rank that is no slower than its peers has nothing to gain.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
+import torch
 from torch.profiler import profile
 
 from torchscale.config.choices import ProfileTarget, Tool
 from torchscale.schema.profiles.request import RecordRequest
+from torchscale.schema.profiles.span import CpuUse
+from torchscale.traces.recordings import find_recordings, read_recordings
 from torchscale.worker import step_profiler
 from torchscale.worker.step_profiler import StepProfiler
 
@@ -45,6 +49,18 @@ def test_it_listens_for_collections_only_while_the_profiler_runs(
     assert listening == [0, 0, 0]
     assert len(gc.callbacks) == before
     assert (tmp_path / "recorded-rank-0.json").exists()
+
+
+def test_a_trace_says_what_its_process_may_compute_on(tmp_path: Path) -> None:
+    request = RecordRequest(
+        tool=Tool.KINETO, target=ProfileTarget.KERNELS, directory=str(tmp_path), seconds=60, max_steps=2, skip_steps=1
+    )
+    profiler = StepProfiler(request, 0, 1)
+    for _ in range(7):
+        torch.ones(3).sum()
+        profiler.step()
+    (rank,) = read_recordings(find_recordings([tmp_path])).ranks
+    assert rank.cpu_use == CpuUse(torch.get_num_threads(), frozenset(os.sched_getaffinity(0)))
 
 
 def test_a_profiler_that_cannot_start_leaves_nothing_listening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +13,11 @@ from time import perf_counter
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function
 
-from torchscale.schema.profiles.recording import RecordedRank
+from torchscale.schema.profiles.recording import CPU_INFO_KEY, RecordedRank
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.util.files import atomic_write_model
 from torchscale.worker.heap import prepare_for_profiler
+from torchscale.worker.measure.host import usable_cpus
 
 WARMUP_STEPS = 2
 """Steps that are profiled but not kept: the profiler's start is slow, and differs between ranks."""
@@ -51,6 +53,8 @@ class StepProfiler:
             record_shapes=True,  # the only source of the sizes of gloo's collectives
             profile_memory=self._request.target.memory,
         )
+        cpus = {"threads": torch.get_num_threads(), "cpus": usable_cpus()}
+        self._profile.preset_metadata_json(CPU_INFO_KEY, json.dumps(cpus))
         self._profile.start()
         with record_function("torchscale: warm-up"):  # what it imports, it must not import inside a collection:
             pass  # that may run in the middle of an import

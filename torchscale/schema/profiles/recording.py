@@ -6,6 +6,9 @@ from torchscale.config.choices import ProfileTarget, Tool
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.state import State
 
+CPU_INFO_KEY = "torchscale_cpu"
+"""Of what torchscale adds to a trace of torch.profiler: the number of threads, and the logical CPUs of the process."""
+
 
 class RecordedRank(Frozen):
     """``recorded-rank-R.json``: written when a rank's trace is whole.

@@ -144,6 +144,19 @@ class Steps:
 
 
 @dataclass(frozen=True)
+class CpuUse:
+    """What a rank may compute on.
+
+    Attributes:
+        threads: That work on one operator.
+        cpus: Logical CPUs of the host that the process may run on.
+    """
+
+    threads: int
+    cpus: frozenset[int]
+
+
+@dataclass(frozen=True)
 class RankTrace:
     """Everything recorded of one rank.
 
@@ -157,6 +170,7 @@ class RankTrace:
         source: The file it came from.
         names: What ``spans.name`` points into.
         peak_memory_bytes: Most that was allocated on the rank's device at once; ``None`` where it was not recorded.
+        cpu_use: ``None`` where the trace does not say.
     """
 
     rank: int
@@ -171,6 +185,7 @@ class RankTrace:
     collectives: CollectiveSpans
     steps: Steps
     peak_memory_bytes: int | None = None
+    cpu_use: CpuUse | None = None
 
 
 @dataclass(frozen=True)

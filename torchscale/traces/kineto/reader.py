@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import BinaryIO
 
 from torchscale.errors import TraceError
-from torchscale.schema.profiles.span import RankTrace
+from torchscale.schema.profiles.span import CpuUse, RankTrace
 from torchscale.traces.kineto.events import ColumnBuilder
 from torchscale.traces.kineto.stream import EVENTS_KEY, DistributedInfo, EventStream
 from torchscale.traces.soundness import MAX_NS
@@ -42,7 +42,7 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
     for events in stream.events():
         builder.add(events)
     header = stream.header
-    info = header.distributed or DistributedInfo()
+    info, cpus = header.distributed or DistributedInfo(), header.cpu_info
     rank = info.rank if info.rank is not None else _rank_in_name(source)
     if not 0 <= header.base_nanoseconds < MAX_NS:
         raise TraceError(
@@ -62,6 +62,7 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
         collectives=columns.collectives,
         steps=columns.steps,
         peak_memory_bytes=columns.peak_memory_bytes,
+        cpu_use=None if cpus is None else CpuUse(cpus.threads, frozenset(cpus.cpus)),
     )
 
 

@@ -9,6 +9,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from torchscale.errors import TraceError
+from torchscale.schema.profiles.recording import CPU_INFO_KEY
 
 EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 """What stands before the first event."""
@@ -75,12 +76,20 @@ class DistributedInfo(msgspec.Struct):
     backend: str | None = None
 
 
+class CpuInfo(msgspec.Struct):
+    """What torchscale adds about the CPUs of the process."""
+
+    threads: int
+    cpus: list[int]
+
+
 class Header(msgspec.Struct):
     """What the trace says of its process."""
 
     base_nanoseconds: int = msgspec.field(name="baseTimeNanoseconds", default=0)
     distributed: DistributedInfo | None = msgspec.field(name="distributedInfo", default=None)
     host: str | None = msgspec.field(name="host_name", default=None)
+    cpu_info: CpuInfo | None = msgspec.field(name=CPU_INFO_KEY, default=None)
 
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode

@@ -32,6 +32,7 @@ class GlooTraining:
         data: For which each rank waits for data.
         host: Of Python after the optimizer.
         clock: Microseconds by which the last rank's clock is ahead.
+        cpus: That the ranks, of one thread each, may run on.
         late_marks: Whether the thread that marks the end of an operation runs after the one that waited for it.
     """
 
@@ -42,6 +43,7 @@ class GlooTraining:
     clock: float = 0.0
     late_marks: bool = False
     steps: int = 26
+    cpus: tuple[int, ...] = (0, 1)
 
     def step_seconds(self) -> float:
         return self._run()[1] * 1e-6
@@ -57,7 +59,7 @@ class GlooTraining:
     def trace(self) -> Trace:
         texts = [
             kineto([event | {"ts": event["ts"] + self.clock * (rank == len(self.forward) - 1)} for event in events],
-                   rank, len(self.forward), backend="gloo")
+                   rank, len(self.forward), backend="gloo", torchscale_cpu={"threads": 1, "cpus": self.cpus})
             for rank, events in enumerate(self._run()[0])
         ]  # fmt: skip
         ranks = (read_kineto(io.BytesIO(text.encode()), f"rank{rank}.json") for rank, text in enumerate(texts))
@@ -136,6 +138,16 @@ def test_host_gaps_and_the_loader() -> None:
     one = GlooTraining(data=(100.0, 4_000.0)).what_if()
     usual = GlooTraining(data=(100.0, 100.0)).step_seconds()
     assert seconds(one, Change.RANK_LIKE_PEERS, (1,)) == pytest.approx(usual, rel=0.001)
+
+
+@pytest.mark.parametrize(("ranks", "cpus", "told"), [(2, (0, 1), True), (3, (0, 1), False), (3, (0, 1, 5), True)])
+def test_host_gaps_of_ranks_that_share_cpus_are_not_predicted(ranks: int, cpus: tuple[int, ...], told: bool) -> None:
+    what_if = GlooTraining((10_000.0,) * ranks, data=(2_000.0,) * ranks, host=3_000.0, cpus=cpus).what_if()
+    changes = {row.change for row in what_if.rows}
+    assert (Change.NO_HOST_GAPS in changes) == told
+    assert Change.NO_LOADER_WAIT in changes
+    reason = "3 ranks on node-1 have 3 threads and 2 CPUs"
+    assert any(reason in note for note in what_if.notes) != told
 
 
 def test_a_transfer_that_the_backward_pass_hides_costs_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from torchscale.analysis.trace.replay.edits import Edits
 from torchscale.analysis.trace.replay.graph import Part, Times
 from torchscale.analysis.trace.replay.replay import Replay
 from torchscale.schema.profiles.finding import CostBasis, Finding, FindingKind
+from torchscale.schema.profiles.span import RankTrace
 from torchscale.schema.profiles.what_if import Change, WhatIf, WhatIfRow
 
 _LINK_FACTOR = 2.0
@@ -24,6 +26,8 @@ _BYTES_ASSUMED = "no latency: sizes too alike to tell it"
 _SHARE_ASSUMED = "latency stays"
 _OPTIMIZER_ASSUMED = "optimizer in both passes"
 _BUCKETS_ASSUMED = "buckets joined whole"
+_HOST_WORK = (Part.HOST_GAP, Part.PAUSE)
+"""Of all ranks at once, on CPUs. A wait for data may be a wait for anything."""
 _BUCKET_FACTORS = ((2.0, "gradient buckets 2x as large"), (4.0, "gradient buckets 4x as large"), (np.inf, "one bucket"))
 """Of the largest recorded bucket."""
 
@@ -61,6 +65,9 @@ def predict_changes(replay: Replay) -> WhatIf:
                 assumption=variant.assumption,
             )
         )
+    crowded = _crowded(replay)
+    if crowded:
+        notes.append(f"no prediction for less host work: {crowded}, so that less of it would also free CPUs for others")
     if replay.layout.reason:
         notes.append(f"ranks are not compared with one another: {replay.layout.reason}")
     rows.sort(key=lambda row: -row.gain_percent)
@@ -122,7 +129,7 @@ def _removed(finding: Finding, edits: Edits) -> Times | None:
             return edits.balanced_work()
         case FindingKind.EXPOSED_COMMUNICATION:
             return edits.without(Part.TRANSFER)
-        case FindingKind.HOST_BOUND:
+        case FindingKind.HOST_BOUND if not _crowded(edits.replay):
             return edits.without(Part.HOST_GAP)
     return _removed_of_pipeline(finding, edits)
 
@@ -212,7 +219,25 @@ def _of_parts(edits: Edits) -> list[_Variant]:
         (Part.PAUSE, Change.NO_PAUSES, "no garbage collection"),
     )
     spent = edits.replay.graph.edges.parts.sum(axis=0)
-    return [_Variant(change, label, (), edits.without(part)) for part, change, label in named if spent[part] > 0]
+    told = [part for part, _, _ in named if spent[part] > 0 and not (part in _HOST_WORK and _crowded(edits.replay))]
+    return [_Variant(change, label, (), edits.without(part)) for part, change, label in named if part in told]
+
+
+def _crowded(replay: Replay) -> str:
+    """The ranks of a host that has fewer CPUs than they have threads; empty where each thread has one, or where the
+    recordings do not say. Each rank's own time is replayed, not who computed on which CPU."""
+    hosts: dict[str | None, list[RankTrace]] = defaultdict(list)
+    for rank in replay.ranks:
+        hosts[rank.trace.host].append(rank.trace)
+    for host, ranks in hosts.items():
+        uses = [rank.cpu_use for rank in ranks if rank.cpu_use is not None]
+        cpus = frozenset[int]().union(*(use.cpus for use in uses))
+        # Where a device does the work, the host's other threads have little to do.
+        threads = sum(use.threads if not rank.on_device else 1 for rank, use in zip(ranks, uses, strict=False))
+        if len(uses) == len(ranks) and 0 < len(cpus) < threads:
+            where = "" if host is None else f" on {host}"
+            return f"{len(ranks)} ranks{where} have {threads} threads and {len(cpus)} CPUs"
+    return ""
 
 
 def _steps(replay: Replay, weights: Sequence[Times]) -> list[float]:

@@ -222,6 +222,39 @@ def test_a_killed_rank_of_another_node_is_named(two_nodes: NodesOfProgram) -> No
     assert record["reason"].startswith("rank 1 was killed by SIGKILL")
 
 
+def test_the_rank_of_another_node_that_hangs_is_named(two_nodes: NodesOfProgram) -> None:
+    """All ranks are asked while all still wait: the first that is ended would make the others raise."""
+    first, second, autopsy = hang(two_nodes, {"name": "faulty:build", "fault": "hang", "rank": 1, "step": 12})
+    assert (first.end(), second.end()) == (1, 1), first.output + second.output
+    (verdict,) = autopsy()
+    assert (verdict["cause"], verdict["ranks"]) == ("rank_missing", [1])
+    assert verdict["confidence"] == "high"
+    assert "rank 1 never called it; it is in faulty.py:" in verdict["summary"]
+    assert verdict["summary"].endswith("rank 1 ran on n1")
+    assert [position["condition"] for position in verdict["positions"]] == ["running", "running"]
+
+
+@pytest.mark.campaign
+def test_a_rank_of_another_node_that_is_stopped_is_named(two_nodes: NodesOfProgram) -> None:
+    two_nodes.hold.touch()
+    first, second, autopsy = hang(two_nodes, {"name": "held:build"})
+    two_nodes.hold_launch(0, 1)
+    children = psutil.Process(second.process.pid).children(recursive=True)
+    (rank,) = [process for process in children if process.environ().get("RANK") == "1"]
+    rank.suspend()
+    two_nodes.hold.unlink()
+    assert (first.end(), second.end()) == (1, 1), first.output + second.output
+    (verdict,) = autopsy()
+    assert (verdict["cause"], verdict["ranks"], verdict["confidence"]) == ("rank_stopped", [1], "high")
+
+
+def hang(nodes: NodesOfProgram, model: dict[str, Any]) -> tuple[Started, Started, Callable[[], list[dict[str, Any]]]]:
+    """A launch of both nodes that makes no progress for ten seconds; the function gives its record's autopsy."""
+    name = config(nodes.program, models=model, gpu_counts=[2], launch={"stall_timeout_seconds": 10.0})
+    first, second = nodes.start(0, name), nodes.start(1, name)
+    return first, second, lambda: [record["autopsy"] for record in nodes.records().values()]
+
+
 @pytest.mark.campaign
 def test_a_node_that_comes_late_takes_part(two_nodes: NodesOfProgram) -> None:
     """It comes when the first node has given it up, and the launch that needs it has been put off."""

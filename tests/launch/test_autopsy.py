@@ -118,6 +118,22 @@ def test_states_of_processes() -> None:
     assert process_condition(None) is RankCondition.GONE
 
 
+def test_facts_of_all_nodes_are_joined(tmp_path: Path) -> None:
+    stack = (StackFrame(file="train.py", line=3, function="step"),)
+    first = HangFacts(processes=(RankProcess(rank=0, pid=7),), notes=("a note",), moved_seconds_ago=2.0)
+    stopped = RankProcess(rank=1, pid=7, condition=RankCondition.STOPPED)
+    (tmp_path / FACTS_FILE).write_text(first.model_dump_json())
+    (tmp_path / f"node-1.{FACTS_FILE}").write_text(
+        HangFacts(processes=(stopped,), stacks={1: stack}, notes=("a note", "another")).model_dump_json()
+    )
+    (tmp_path / f"node-2.{FACTS_FILE}").write_text("{")
+    facts = read_facts(tmp_path)
+    assert facts.processes == (*first.processes, stopped)
+    assert facts.stacks == {1: stack}
+    assert facts.notes == ("a note", "another")
+    assert facts.moved_seconds_ago == 2.0
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"processes": 5}'])
 def test_damaged_facts_are_no_facts(tmp_path: Path, content: str) -> None:
     (tmp_path / FACTS_FILE).write_text(content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from torchscale.analysis.hang.explain import RankEvidence, explain_failure, explain_hang, size_error
 from torchscale.analysis.hang.stacks import last_stack
+from torchscale.config.sections import MAX_NODES
 from torchscale.errors import OutputError, TraceError
 from torchscale.launch.nccl_ras import nccl_notes
 from torchscale.launch.process import POLL_SECONDS, copy_of, rank_environment, tail
@@ -43,7 +44,7 @@ LOG_BYTES = 64 * 1024
 
 
 def inspect_hang(
-    directory: Path, torchrun_pid: int, world_size: int | None, moved_seconds_ago: float | None = None
+    directory: Path, torchrun_pid: int, ranks: Iterable[int] | None, moved_seconds_ago: float | None = None
 ) -> None:
     """Ask every rank below torchrun for its dump and its Python stacks, and keep what they and the kernel say in
     ``directory``. Takes at most some seconds more than ``_ANSWER_SECONDS``.
@@ -51,13 +52,13 @@ def inspect_hang(
     Args:
         directory: Of the launch.
         torchrun_pid: The ranks are its descendants.
-        world_size: Ranks of the launch, where the processes may be more; ``None`` for as many as there are.
+        ranks: Of the launch on this machine, since processes may be gone or more; ``None`` for those that there are.
         moved_seconds_ago: When the last progress was, if the launch may be slow and not hang.
     """
     found = rank_processes(torchrun_pid)
-    ranks = sorted(found) if world_size is None else list(range(world_size))
     _ask_for_stacks(torchrun_pid)
-    ask_ranks(directory, {rank: found.get(rank) for rank in ranks}, moved_seconds_ago)
+    asked = {rank: found.get(rank) for rank in (sorted(found) if ranks is None else ranks)}
+    ask_ranks(directory, asked, moved_seconds_ago)
 
 
 def ask_ranks(
@@ -154,9 +155,20 @@ def _state(rank: int, process: psutil.Process | None) -> RankProcess:
 
 
 def read_facts(directory: Path) -> HangFacts:
-    """What the launcher saw; empty where it did not look."""
+    """What the launchers of all nodes saw; empty where none looked."""
+    first = _read_facts(directory / FACTS_FILE)
+    all_facts = [first, *map(_read_facts, sorted(directory.glob(f"node-*.{FACTS_FILE}"))[:MAX_NODES])]
+    return HangFacts(
+        processes=tuple(process for facts in all_facts for process in facts.processes),
+        stacks={rank: frames for facts in all_facts for rank, frames in facts.stacks.items()},
+        notes=tuple(dict.fromkeys(note for facts in all_facts for note in facts.notes)),
+        moved_seconds_ago=first.moved_seconds_ago,
+    )
+
+
+def _read_facts(path: Path) -> HangFacts:
     try:
-        return HangFacts.model_validate_json(read_bounded(directory / FACTS_FILE, MAX_DUMP_BYTES))
+        return HangFacts.model_validate_json(read_bounded(path, MAX_DUMP_BYTES))
     except (OSError, ValidationError):
         return HangFacts()
 

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from torchscale.analysis.hang.explain import size_error
+from torchscale.analysis.hang.explain import ranks_label, size_error
 from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.launch.autopsy import failure_autopsy, hang_autopsy
 from torchscale.launch.kinds import launch_kind
@@ -138,6 +138,8 @@ def collect_launch(
     )
     state, reason = classify(evidence)
     autopsy = _autopsy(directory, cell.world_size, ending, state)
+    if autopsy is not None and nodes:
+        autopsy = _with_hosts(autopsy, nodes)
     if autopsy is not None:
         reason += f"; {autopsy.summary}"
     elif state is State.CRASHED:
@@ -338,6 +340,20 @@ def _autopsy(directory: Path, world_size: int, ending: Ending, state: State) -> 
     if ending.kind is EndingKind.TIMEOUT and state is State.TIMEOUT:
         return hang_autopsy(directory, world_size)
     return failure_autopsy(directory, world_size) if state is State.CRASHED else None
+
+
+def _with_hosts(autopsy: Autopsy, nodes: tuple[LaunchNode, ...]) -> Autopsy:
+    """With the hosts of the ranks that it names."""
+    hosts = [
+        node.hostname
+        for node in nodes
+        if any(node.first_rank <= rank < node.first_rank + node.ranks for rank in autopsy.ranks)
+    ]
+    if not hosts:
+        return autopsy
+    return autopsy.model_copy(
+        update={"summary": f"{autopsy.summary}; {ranks_label(autopsy.ranks)} ran on {', '.join(hosts)}"}
+    )
 
 
 def _log_tail(directory: Path, torchrun_log: str, world_size: int) -> str:

@@ -192,7 +192,8 @@ class Watch:
 
     ``finishing_seconds`` bounds the time without progress once the ranks are finishing, where that is not
     ``limits.stall_seconds``. ``world_size``: ranks of the launch, where the torchrun may have more processes.
-    ``log_directory``: where torchrun's logs are, if not in ``directory``.
+    ``log_directory``: where torchrun's logs are, if not in ``directory``. ``inspect_others`` is called when ranks make
+    no progress, and returns a function that waits until those elsewhere were asked where they are.
     """
 
     directory: Path
@@ -202,6 +203,7 @@ class Watch:
     finishing_seconds: float | None = None
     world_size: int | None = None
     log_directory: Path | None = None
+    inspect_others: Callable[[], Callable[[], object]] | None = None
 
     def run(
         self, command: list[str], environment: Mapping[str, str], is_done: Callable[[], bool] = lambda: False
@@ -240,16 +242,23 @@ class Watch:
             if now - started > self.limits.hard_seconds:
                 silent = now - last_progress
                 may_move = silent < max(_SLOW_SECONDS, _SLOW_STEPS * longest_step)
-                inspect_hang(self.directory, process.pid, self.world_size, silent if may_move else None)
+                self._inspect(process, silent if may_move else None)
                 return EndingKind.TIMEOUT, f"not finished after {self.limits.hard_seconds:g} s (while {phase})"
             patience = self.limits.stall_seconds
             if phase == "finishing" and self.finishing_seconds is not None:
                 patience = max(patience, self.finishing_seconds)
             if now - last_progress > patience:
-                inspect_hang(self.directory, process.pid, self.world_size)
+                self._inspect(process)
                 return EndingKind.TIMEOUT, f"no progress for {patience:g} s while {phase}"
             time.sleep(_FINISHING_POLL_SECONDS if phase == "finishing" else POLL_SECONDS)
         return EndingKind.FINISHED, ""
+
+    def _inspect(self, process: ManagedProcess, moved_seconds_ago: float | None = None) -> None:
+        wait_for_others = None if self.inspect_others is None else self.inspect_others()
+        ranks = None if self.world_size is None else range(self.world_size)
+        inspect_hang(self.directory, process.pid, ranks, moved_seconds_ago)
+        if wait_for_others is not None:
+            wait_for_others()
 
 
 class _ProgressReader:

@@ -285,6 +285,19 @@ def test_files_of_a_launch_arrive(two: Nodes, tmp_path: Path) -> None:
     assert two.leader.available == 2
 
 
+def test_a_node_is_asked_where_its_ranks_are_and_answers(two: Nodes, tmp_path: Path) -> None:
+    remote, order = started(two, tmp_path)
+    follower = two.followers[0]
+    assert not follower.should_inspect(order.order)
+    two.leader.inspect(remote)
+    assert wait_until(lambda: follower.should_inspect(order.order), timeout_seconds=SOON)
+    assert not follower.should_inspect(order.order + 1)
+    assert not remote.is_inspected
+    follower.report_inspected(order.order)
+    assert wait_until(lambda: remote.is_inspected, timeout_seconds=SOON)
+    assert not remote.has_ended
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "rank-0.json", "record.json", "/tmp/x"])
 def test_a_file_that_is_not_its_own_loses_the_node(two: Nodes, tmp_path: Path, name: str) -> None:
     remote, order = started(two, tmp_path)

@@ -43,6 +43,8 @@ from torchscale.schema.launch.nodes import (
     Ended,
     FileFollows,
     Finish,
+    Inspect,
+    Inspected,
     Join,
     Leaving,
     Reach,
@@ -68,6 +70,7 @@ class Follower:
         """What the first node wants; :class:`Finish` is the last one, also where the connection is lost."""
         self._introduction = Introduction(cluster.node_rank, cluster.nodes, socket.gethostname(), version)
         self._cluster, self._token, self._silent_seconds = cluster, token, silent_seconds
+        self._inspect: Inspect | None = None
         self._end: End | None = None
         self._channel: Channel | None = None
         self._is_closed = False
@@ -121,6 +124,15 @@ class Follower:
                 time.sleep(_RETRY_SECONDS)
             else:
                 return
+
+    def should_inspect(self, order: int) -> bool:
+        """Whether the ranks of a launch are to be asked where they are."""
+        return self._inspect is not None and self._inspect.order == order
+
+    def report_inspected(self, order: int) -> None:
+        """Say that the ranks of a launch were asked. Does nothing once the connection is lost."""
+        if self._channel is not None and not self.lost:
+            self._network.start(self._channel.send(Inspected(order=order)))
 
     def end_order(self, order: int) -> End | None:
         """How a launch is to be ended; ``None`` while the first node does not say that it is."""
@@ -194,6 +206,8 @@ class Follower:
             await channel.send(Reached(failed=failed))
         elif isinstance(message, Start | CheckStep):
             self.orders.put(message)
+        elif isinstance(message, Inspect):
+            self._inspect = message
         elif isinstance(message, End):
             self._end = message
         elif isinstance(message, Refused | Finish):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.errors import MachineError
-from torchscale.launch.autopsy import inspect_hang
+from torchscale.launch.autopsy import FACTS_FILE, inspect_hang
 from torchscale.launch.collect import Ending, EndingKind, collect_launch, node_file
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.nodes.follower import Follower
@@ -43,6 +43,9 @@ from torchscale.util.scratch import scratch_directory
 END_SECONDS = 30.0
 """For the other nodes' torchruns after the first one's: TERM and KILL take up to 10 s, and torchrun's own barrier at
 the end waits for all nodes."""
+INSPECT_SECONDS = 40.0
+"""For the other nodes to ask their ranks where they are: the bounds on their answers, on py-spy and on NCCL's service
+add up to 31 s. Usually it takes one or two."""
 FILES_SECONDS = 300.0
 """For the files of all nodes, as long as a node may take to send them."""
 _LOG_BYTES = 1 << 20
@@ -89,7 +92,14 @@ def run_over_nodes(
     )
     try:
         with sampling(directory, task.telemetry_seconds, task.gpu_uuids):
-            watch = Watch(directory, limits, stop, on_progress)
+            watch = Watch(
+                directory,
+                limits,
+                stop,
+                on_progress,
+                world_size=nodes[0].ranks,
+                inspect_others=lambda: _inspect_others(leader, remote),
+            )
             ending = watch.run(command, worker_environment(task, extra_env, place), lambda: remote.failed)
         _await_others(leader, remote, ending, stop)
     finally:
@@ -109,14 +119,19 @@ def run_over_nodes(
     )
 
 
+def _inspect_others(leader: Leader, remote: RemoteLaunch) -> Callable[[], object]:
+    """Ask the other nodes' ranks where they are while all still wait for each other: ranks raise when one is ended."""
+    leader.inspect(remote)
+    return lambda: wait_until(lambda: remote.is_inspected, timeout_seconds=INSPECT_SECONDS)
+
+
 def _await_others(leader: Leader, remote: RemoteLaunch, ending: Ending, stop: StopRequest) -> None:
     """Wait for the other nodes' torchruns, end them where this one's says that there is nothing to wait for, and wait
     for their files."""
     fine = ending.kind is EndingKind.FINISHED and ending.exit_code == 0 and not remote.failed
     if fine:
         wait_until(lambda: remote.has_ended or stop.at_once, timeout_seconds=END_SECONDS)
-    timed_out = ending.kind is EndingKind.TIMEOUT
-    leader.end(remote, at_once=stop.at_once, dump_stacks=timed_out)
+    leader.end(remote, at_once=stop.at_once)
     wait_until(lambda: remote.has_ended, timeout_seconds=END_SECONDS)
     wait_until(lambda: remote.is_collected or not remote.has_ended, timeout_seconds=FILES_SECONDS)
 
@@ -136,7 +151,7 @@ def _file_names(node: LaunchNode, directory: Path) -> dict[str, Path]:
     ranks = range(node.first_rank, node.first_rank + node.ranks)
     of_ranks = ("rank-{}.json", "steps-rank-{}.jsonl", "error-rank-{}.json", "rank-{}.stderr.log", "rank-{}.stdout.log")
     names = [name for rank in ranks for name in (*(pattern.format(rank) for pattern in of_ranks), dump_file(rank))]
-    of_node = {name: directory / node_file(node, name) for name in ("torchrun.log", READINGS)}
+    of_node = {name: directory / node_file(node, name) for name in ("torchrun.log", READINGS, FACTS_FILE)}
     return {**{name: directory / name for name in names}, **of_node}
 
 
@@ -177,6 +192,7 @@ def run_part(
                 worker_environment(task, hidden_environment(experiment), place),
                 directory,
                 order=order.order,
+                ranks=range(order.node_rank * local_size, (order.node_rank + 1) * local_size),
                 follower=follower,
                 limits=limits,
                 stop=stop,
@@ -199,28 +215,34 @@ def _run_until_told(
     directory: Path,
     *,
     order: int,
+    ranks: Iterable[int],
     follower: Follower,
     limits: LaunchLimits,
     stop: StopRequest,
 ) -> Ending:
     """Run torchrun until it ends, the first node says so or is gone, this node is stopped, or the launch's hard limit
-    has long passed."""
+    has long passed. Where the first node wants it, ask its ``ranks`` where they are."""
     with open_log(directory / "torchrun.log") as log:
         try:
             process = ManagedProcess(command, env=environment, stdout=log, stderr=log)
         except MachineError as error:
             return Ending(EndingKind.NOT_STARTED, None, error.message)
         logs = log_limit(directory)
+        is_inspected = False
 
         def is_over() -> bool:
+            nonlocal is_inspected
             logs.apply()
-            return process.poll() is not None or follower.should_end(order) or stop.asked
+            if process.poll() is not None or follower.should_end(order) or stop.asked:
+                return True
+            if follower.should_inspect(order) and not is_inspected:
+                is_inspected = True
+                inspect_hang(directory, process.pid, ranks)
+                follower.report_inspected(order)
+            return False
 
         try:
             wait_until(is_over, timeout_seconds=limits.hard_seconds + END_SECONDS)
-            told = follower.end_order(order)
-            if told is not None and told.dump_stacks and process.poll() is None:
-                inspect_hang(directory, process.pid, None)
         finally:
             told = follower.end_order(order)
             at_once = stop.at_once or (told is not None and told.at_once)
@@ -243,6 +265,7 @@ def _files_to_send(directory: Path) -> list[Path]:
         "error-rank-*.json",
         "rank-*.log",
         dump_file("*"),
+        FACTS_FILE,
         "torchrun.log",
         READINGS,
     )

@@ -46,6 +46,8 @@ from torchscale.schema.launch.nodes import (
     Ended,
     FileFollows,
     Finish,
+    Inspect,
+    Inspected,
     Join,
     LaunchNode,
     Leaving,
@@ -240,9 +242,15 @@ class Leader:
             self._network.start(self._tell(part.member, order(remote.order, place)))
         return remote
 
-    def end(self, remote: RemoteLaunch, *, at_once: bool = False, dump_stacks: bool = False) -> None:
+    def inspect(self, remote: RemoteLaunch) -> None:
+        """Ask every node to ask its ranks of a launch where they are."""
+        self._order(remote, Inspect(order=remote.order))
+
+    def end(self, remote: RemoteLaunch, *, at_once: bool = False) -> None:
         """Ask every node to end its part of a launch."""
-        order = End(order=remote.order, at_once=at_once, dump_stacks=dump_stacks)
+        self._order(remote, End(order=remote.order, at_once=at_once))
+
+    def _order(self, remote: RemoteLaunch, order: Inspect | End) -> None:
         for part in remote.parts:
             if part.ended is None and not part.member.lost:
                 self._network.start(self._tell(part.member, order))
@@ -413,12 +421,14 @@ class Leader:
         if isinstance(message, Reached):
             member.unreached = message.failed
             return
-        if not isinstance(message, Ended | FileFollows | Collected):
+        if not isinstance(message, Inspected | Ended | FileFollows | Collected):
             return  # a sign of life
         part = self._part_of(member, message.order)
         if part is None:
             return  # of a launch that is over
-        if isinstance(message, Ended):
+        if isinstance(message, Inspected):
+            part.inspected = True
+        elif isinstance(message, Ended):
             part.ended = message
         elif isinstance(message, FileFollows):
             part.begin_file(message)

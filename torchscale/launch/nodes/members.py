@@ -41,6 +41,7 @@ class Part:
 
     member: Member
     names: Mapping[str, Path]
+    inspected: bool = False
     ended: Ended | None = None
     collected: bool = False
     received_bytes: int = 0
@@ -111,6 +112,11 @@ class RemoteLaunch:
     def failed(self) -> bool:
         """Whether a part cannot become complete any more: its node is lost, or its torchrun failed."""
         return bool(self.lost) or any(part.ended is not None and part.ended.exit_code != 0 for part in self.parts)
+
+    @property
+    def is_inspected(self) -> bool:
+        """Whether every part that still runs has asked its ranks where they are."""
+        return all(part.inspected or part.ended is not None or part.member.lost for part in self.parts)
 
     @property
     def has_ended(self) -> bool:

@@ -136,6 +136,13 @@ class Collected(Frozen):
     order: Number
 
 
+class Inspected(Frozen):
+    """Node → first node: it has asked its ranks of a launch where they are; what they said is among its files."""
+
+    type: Literal["inspected"] = "inspected"
+    order: Number
+
+
 class Leaving(Frozen):
     """Node → first node: it ends now, and why."""
 
@@ -221,13 +228,19 @@ class CheckStep(Frozen):
     repeats: Annotated[int, Field(ge=1, le=100)] = 1
 
 
+class Inspect(Frozen):
+    """First node → node: a launch makes no progress; ask your ranks where they are, and do not end them."""
+
+    type: Literal["inspect"] = "inspect"
+    order: Number
+
+
 class End(Frozen):
     """First node → node: end your part of a launch, if it still runs, and send its files."""
 
     type: Literal["end"] = "end"
     order: Number
     at_once: bool = False
-    dump_stacks: bool = False
 
 
 class Finish(Frozen):
@@ -239,10 +252,13 @@ class Finish(Frozen):
 
 
 ToLeader = Annotated[
-    Join | Unable | Alive | Clock | Reached | Ended | FileFollows | Collected | Leaving, Field(discriminator="type")
+    Join | Unable | Alive | Clock | Reached | Inspected | Ended | FileFollows | Collected | Leaving,
+    Field(discriminator="type"),
 ]
 """What the first node reads."""
-ToNode = Annotated[Refused | Alive | AskClock | Reach | Start | CheckStep | End | Finish, Field(discriminator="type")]
+ToNode = Annotated[
+    Refused | Alive | AskClock | Reach | Start | CheckStep | Inspect | End | Finish, Field(discriminator="type")
+]
 """What the other nodes read."""
 TO_LEADER: TypeAdapter[ToLeader] = TypeAdapter(ToLeader)
 TO_NODE: TypeAdapter[ToNode] = TypeAdapter(ToNode)

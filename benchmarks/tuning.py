@@ -9,7 +9,7 @@
 Each space has four axes. The search runs with a budget that it does not reach. The exhaustive search launches every
 combination three times (``--rounds``), interleaved, and takes the one with the highest geometric mean. Its launches are
 as long as those of the search. Then the two choices run in alternating launches: means of few launches flatter the best
-of many, these do not. Told are the verified gain, how far the choice is behind, and the time of the search as a share
+of many, these do not. Printed: the verified gain, how far the choice is behind, and the time of the search as a share
 of the exhaustive one. Both can be continued after an interruption: launches stay in the directory.
 """
 

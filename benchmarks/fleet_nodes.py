@@ -16,6 +16,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,9 @@ RATE, SLOW_RATE = "200mbit", "66mbit"
 END_SECONDS = 400
 LABELS = {"link": "link", "node": "node", "dead": "dead link", "equal": "equal"}
 
+_UNREACHED = re.compile(r"n(\d+) cannot connect to n(\d+)")
+"""Before anything is measured, every node connects to every other one."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -50,7 +54,7 @@ class Case:
     def name(self) -> str:
         """Name for output."""
         place = "–".join(f"n{number}" for number in self.where)
-        return " ".join([LABELS[self.kind], place]).strip()
+        return " ".join([LABELS.get(self.kind, self.kind), place]).strip()
 
 
 def cases(equal: int, only: list[str]) -> Iterator[Case]:
@@ -74,8 +78,8 @@ def prepare(cluster: network.Cluster, case: Case) -> None:
         cluster.shape_link(first, second, SLOW_RATE if case.kind == "link" else "8bit", others=RATE)
 
 
-def validate(cluster: network.Cluster, directory: Path) -> dict[str, Any]:
-    """What node 0 printed as JSON."""
+def validate(cluster: network.Cluster, directory: Path) -> tuple[list[str], str]:
+    """What node 0 names, and whether node times could be told from link times."""
     running = []
     env = {**os.environ, "TORCHSCALE_TOKEN": "0" * 32}
     try:
@@ -84,16 +88,20 @@ def validate(cluster: network.Cluster, directory: Path) -> dict[str, Any]:
             command = [sys.executable, "-m", "torchscale", "--quiet", "validate", *place, "--pairwise", "--json"]
             there = directory / node.hostname
             there.mkdir()
-            with (there / "out").open("w") as out:
-                running.append(subprocess.Popen(node.argv(*command), cwd=there, env=env, stdout=out))
+            with (there / "out").open("w") as out, (there / "errors").open("w") as errors:
+                running.append(subprocess.Popen(node.argv(*command), cwd=there, env=env, stdout=out, stderr=errors))
         for process in running:
             process.wait(END_SECONDS)
     finally:
         for process in running:
             process.kill()
             process.wait()
+    unreached = _UNREACHED.findall((directory / "n0" / "errors").read_text())
+    if unreached:
+        pairs = {tuple(sorted((int(first), int(second)))) for first, second in unreached}
+        return [Case("dead", pair).name for pair in sorted(pairs)], "not started"
     content: dict[str, Any] = json.loads((directory / "n0" / "out").read_text())
-    return content
+    return named(content), content["pairwise"]["status"]
 
 
 def named(content: dict[str, Any]) -> list[str]:
@@ -101,7 +109,7 @@ def named(content: dict[str, Any]) -> list[str]:
     pairwise = content["pairwise"]
     slow = [("node", one["nodes"]) for one in pairwise["nodes"] if one["is_bad"]]
     slow += [("link", one["nodes"]) for one in pairwise["links"] if one["is_bad"]]
-    slow += [("dead", pair["nodes"]) for pair in pairwise["pairs"] if pair["error"]]
+    slow += [("failed pair", pair["nodes"]) for pair in pairwise["pairs"] if pair["error"]]
     return [Case(kind, tuple(ranks)).name for kind, ranks in slow]
 
 
@@ -118,8 +126,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch, network.cluster(NODES) as cluster:
             prepare(cluster, case)
             with suppress(json.JSONDecodeError, subprocess.TimeoutExpired):
-                content = validate(cluster, Path(scratch))
-                found, status = named(content), content["pairwise"]["status"]
+                found, status = validate(cluster, Path(scratch))
         right[case.kind].append(found == ([] if case.kind == "equal" else [case.name]))
         verdict = "right" if right[case.kind][-1] else "WRONG"
         took = time.perf_counter() - started

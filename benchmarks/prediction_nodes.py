@@ -48,7 +48,7 @@ SWEEP_SECONDS = network.HOLD_SECONDS
 MODELS = (
     {"seconds": 0.05, "layers": 4, "width": 128},
     {"seconds": 0.05, "layers": 4, "width": 256},
-    {"seconds": 0.1, "layers": 6, "width": 384},
+    {"seconds": 0.2, "layers": 6, "width": 384},
 )
 """Compute of a step, and gradients of 0.25, 1 and 3.4 MiB."""
 

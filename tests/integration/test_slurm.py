@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -322,3 +323,27 @@ def test_a_time_limit_stops_the_sweep_and_the_next_job_continues(jobs: Jobs) -> 
     jobs.finish()
     assert jobs.states() == ["ok", "ok"]
     assert jobs.first_record() == before
+
+
+_VALIDATE = """\
+#!/bin/bash
+#SBATCH --job-name=check --nodes=2 --ntasks-per-node=1 --output=job.txt
+srun --ntasks-per-node=1 --kill-on-bad-exit=1 {python} -m torchscale validate --pairwise --json \\
+    --token-file token --output-dir results > fleet.json
+"""
+
+
+@pytest.mark.campaign
+def test_validate_in_a_step_checks_all_nodes_of_the_job(jobs: Jobs) -> None:
+    """Which nodes there are, and where the first one is, comes from Slurm's variables."""
+    script = jobs.program.directory / "check.sh"
+    script.write_text(_VALIDATE.format(python=sys.executable))
+    job = jobs.cluster.submit(script)
+    state = jobs.cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED", seconds=2 * JOB_SECONDS)
+    text = (jobs.program.directory / "fleet.json").read_text()
+    fleet = json.loads(text)  # of node 0 alone: the others print no JSON
+    assert [node["hostname"] for node in fleet["nodes"]] == ["n0", "n1"], jobs.output
+    assert (fleet["collective"]["world_size"], fleet["collective"]["error"]) == (2, None)
+    assert fleet["pairwise"]["pairs"][0]["nodes"] == [0, 1]
+    assert state == ("COMPLETED" if fleet["fit"] else "FAILED")
+    assert jobs.processes() == []

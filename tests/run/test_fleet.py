@@ -69,9 +69,11 @@ def test_times_add_up_over_rounds_and_a_pair_that_is_not_complete_has_failed() -
     first = PairTimes(partners=(PartnerTimes(partner=1, seconds=(1.0, 2.0)),))
     times.add([(0, 1), (2, 3)], 2, {0: first, 2: None})
     assert times.seconds == {(0, 1): (1.0, 2.0)}
+    assert times.repeated == set()
     assert times.errors == {(2, 3): "the node sent no times"}
     times.add([(0, 1)], 2, {0: first})
     assert times.seconds == {(0, 1): (1.0, 2.0, 1.0, 2.0)}
+    assert times.repeated == {(0, 1)}
     times.add([(0, 1)], 2, {0: PairTimes(partners=(PartnerTimes(partner=1, error="timed out"),))})
     assert times.seconds == {}
     assert times.errors[0, 1] == "timed out"

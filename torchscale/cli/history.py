@@ -57,7 +57,8 @@ def history(
     """Follow results over many runs: the newest figure of each cell, where its level changed, since which run, and what
     else changed then (driver, commit, host, versions, settings).
 
-    A change is detected with at least 5 runs before and 5 after it. At most 1 % of the reported changes are expected to be false.
+    A change is detected with at least 5 runs before and 5 after it. At most 1 % of the reported changes are
+    expected to be false.
 
     [bold]Examples[/bold]
 

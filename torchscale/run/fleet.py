@@ -54,7 +54,8 @@ M = TypeVar("M", bound=BaseModel)
 REPEATS = 5
 """All-reduces of each pair: more than the median needs against one that was disturbed."""
 ASKS = 2
-"""How often pairs are measured again that are not decided; each time with twice as many all-reduces."""
+"""How often pairs are measured again that are not decided, or that are slow and were measured once; each time with
+twice as many all-reduces, so that times that one disturbance slowed are outvoted."""
 _PROBE_SECONDS = 600.0
 """For a node's own checks beside the collective and the burn-in: the probe has a bound of 180 s, a disk may be slow."""
 _MAX_RESULT_BYTES = 16 << 20
@@ -213,9 +214,10 @@ def _leading(
 
 @dataclass
 class _Times:
-    """Of pairs of places: all that were measured so far, and why a pair has none."""
+    """Of pairs of places: all that were measured so far, those measured more than once, and why a pair has none."""
 
     seconds: dict[Pair, tuple[float, ...]] = field(default_factory=dict)
+    repeated: set[Pair] = field(default_factory=set)
     errors: dict[Pair, str] = field(default_factory=dict)
 
     def add(self, pairs: Collection[Pair], repeats: int, sent: Mapping[int, PairTimes | None]) -> None:
@@ -228,6 +230,8 @@ class _Times:
         for pair in pairs:
             entry = measured.get(pair)
             if entry is not None and len(entry.seconds) == repeats:
+                if pair in self.seconds:
+                    self.repeated.add(pair)
                 self.seconds[pair] = (*self.seconds.get(pair, ()), *entry.seconds)
             else:
                 self.seconds.pop(pair, None)
@@ -306,15 +310,16 @@ class _Fleet:
         return CollectiveFacts(backend=backend, world_size=len(layout) * ranks, error=_first_problem(layout, result))
 
     def _run_pairwise(self, backend: str, names: dict[int, str]) -> Pairwise:
-        """All pairs, then those again that are not decided."""
+        """All pairs, then those again that are not decided, or that a node or link is to be blamed for."""
         layout = self._leader.layout(self._leader.available, 1)
         ranks = [node.node_rank for node in layout]
         times = _Times()
         schedule, repeats = rounds(len(layout)), REPEATS
         for ask in range(1 + ASKS):
             pairs = sum(len(made) for made in schedule)
-            what = "Measuring" if ask == 0 else "Not decided: measuring again"
-            with self._observer.status(f"{what} {plural(pairs, 'pair')} of nodes in {plural(len(schedule), 'round')}"):
+            again = "again " if ask else ""
+            what = f"Measuring {again}{plural(pairs, 'pair')} of nodes in {plural(len(schedule), 'round')}"
+            with self._observer.status(what):
                 problem = self._measure_pairs(layout, backend, schedule, repeats, times)
             if problem:
                 return Pairwise(
@@ -325,7 +330,13 @@ class _Fleet:
                     pairs=(),
                 )
             pairwise, ask_again = judge_pairwise(
-                ranks, names, times.seconds, times.errors, backend=backend, message_bytes=PAIR_BYTES[backend]
+                ranks,
+                names,
+                times.seconds,
+                times.errors,
+                backend=backend,
+                message_bytes=PAIR_BYTES[backend],
+                repeated=times.repeated,
             )
             if not ask_again or self._stop.asked:
                 break

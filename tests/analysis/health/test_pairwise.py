@@ -71,6 +71,27 @@ def test_what_is_bad_is_named(nodes: int, bad_nodes: tuple[int, ...], bad_links:
     assert all(each.status is PairwiseStatus.BAD for each in right)
 
 
+@pytest.mark.parametrize(("nodes", "disturbed"), [(4, (0, 1)), (9, (2, 7)), (3, (0, 2))])
+def test_what_disturbs_all_repeats_of_one_moment_is_measured_again(nodes: int, disturbed: Pair) -> None:
+    """Repeats are a few milliseconds apart; what slows a host for a second slows all of them alike."""
+    for seed in range(20):
+        times = fleet(nodes, bad_links=(disturbed,), noise=0.02, seed=seed)
+        judged = judge_pairs(nodes, times, repeated=())
+        assert disturbed in judged.ask_again
+        later = fleet(nodes, noise=0.02, seed=100 + seed, repeats=10)
+        for pair in judged.ask_again:
+            times[pair] += later[pair]
+        again = judge_pairs(nodes, times, repeated=judged.ask_again)
+        assert named(again) == ((), ())
+        assert again.status is not PairwiseStatus.CANNOT_TELL
+
+
+def test_what_is_slow_at_two_moments_is_named_and_not_measured_a_third_time() -> None:
+    times = fleet(4, bad_links=((0, 1),), noise=0.02, repeats=15)
+    judged = judge_pairs(4, times, repeated=[(0, 1)])
+    assert (named(judged), judged.ask_again) == (((), ((0, 1),)), ())
+
+
 @pytest.mark.parametrize("slower_bounds", [False, True])
 @pytest.mark.parametrize("nodes", [6, 9])
 def test_two_bad_nodes_whether_their_slowness_adds_up_or_not(nodes: int, slower_bounds: bool) -> None:

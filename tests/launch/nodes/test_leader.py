@@ -147,8 +147,9 @@ def test_a_pair_that_does_not_connect_is_named(two: Nodes, monkeypatch: pytest.M
 
     monkeypatch.setattr("torchscale.launch.nodes.follower.reach_pair", unreachable)
     two.join(1)
-    with pytest.raises(MachineError, match=r"n1 cannot connect to n0 \(127.0.0.1\): no answer within 10 s"):
+    with pytest.raises(MachineError, match=r"n1 cannot connect to n0 \(127.0.0.1\): no answer within 10 s") as told:
         two.meet()
+    assert "let them connect on any port" in told.value.hint
 
 
 def test_a_node_that_never_comes_is_named_within_the_bound(three: Nodes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from torchscale.analysis.health.pairwise import Effect, Judgement, Pair, judge_pairs
 from torchscale.schema.launch.nodes import MAX_CLOCK_OFFSET_SECONDS
@@ -150,6 +150,7 @@ def judge_pairwise(
     *,
     backend: str,
     message_bytes: int,
+    repeated: Collection[Pair] | None = None,
 ) -> tuple[Pairwise, tuple[Pair, ...]]:
     """Name the bad nodes and links.
 
@@ -159,12 +160,13 @@ def judge_pairwise(
         seconds: Times of each pair of places; none of those in ``errors``.
         errors: Pair of places → why it has no times.
         backend, message_bytes: Of the all-reduce.
+        repeated: Pairs that were measured at more than one moment; ``None``: all.
 
     Returns:
         What is said of the fleet, and the pairs of places that should be measured again.
     """
     count = len(ranks)
-    judgement = None if errors else judge_pairs(count, seconds)
+    judgement = None if errors else judge_pairs(count, seconds, repeated)
     status = PairwiseStatus.FAILED if judgement is None else judgement.status
     verdict = _failed_pairs(ranks, names, errors) if judgement is None else _verdict(ranks, names, judgement)
     pairs = [

@@ -91,7 +91,7 @@ class Judgement:
         nodes, links: The slowest first; all but the links between two bad nodes.
         noise: Standard deviation of a pair's median, as a share.
         detectable_node, detectable_link: Smallest slowness that would have been found.
-        ask_again: Pairs whose repetition can decide.
+        ask_again: Pairs whose repetition can decide, or is needed before a node or link is blamed.
         reason: Why nothing can be told; empty where something can.
     """
 
@@ -148,12 +148,16 @@ def most_faults(nodes: int) -> int:
     return (nodes - 1) // 2 if nodes > 3 else 0
 
 
-def judge_pairs(nodes: int, seconds: Mapping[Pair, Sequence[float]]) -> Judgement:
+def judge_pairs(
+    nodes: int, seconds: Mapping[Pair, Sequence[float]], repeated: Collection[Pair] | None = None
+) -> Judgement:
     """Judge a fleet.
 
     Args:
         nodes: How many.
         seconds: Times of every pair, at least :data:`MIN_REPEATS` each, in seconds.
+        repeated: Pairs that were measured at more than one moment; ``None``: all. What disturbs a host for a second
+            slows all repeats of one moment alike, and is taken for the link: nothing is blamed for one moment alone.
 
     Raises:
         ValueError: a pair is missing, has too few times, or one that is not positive and finite.
@@ -170,7 +174,8 @@ def judge_pairs(nodes: int, seconds: Mapping[Pair, Sequence[float]]) -> Judgemen
         return Judgement(PairwiseStatus.CANNOT_TELL, reason=reason)
     logs = [np.log(np.asarray(seconds[pair], dtype=np.float64)) for pair in pairs]
     fit = _select(_Rows(nodes, pairs, logs))
-    return _three_nodes(fit) if nodes == 3 else _judge(fit)
+    once = frozenset[Pair]() if repeated is None else frozenset(pairs).difference(repeated)
+    return _three_nodes(fit, once) if nodes == 3 else _judge(fit, once)
 
 
 class _Rows:
@@ -338,12 +343,15 @@ def _effects(fit: _Fit) -> tuple[tuple[Effect, ...], tuple[Effect, ...]]:
     )
 
 
-def _judge(fit: _Fit) -> Judgement:
+def _judge(fit: _Fit, once: frozenset[Pair]) -> Judgement:
+    """``once``: pairs that were measured at one moment alone."""
     nodes, links = _effects(fit)
     bad = {effect.nodes for effect in (*nodes, *links) if effect.is_bad}
     suspects = [effect for effect in (*nodes, *links) if effect.is_suspect]
     contradictions = _too_fast(fit, bad)
-    ask_again = sorted({pair for effect in suspects for pair in _pairs_of(fit, effect.nodes)} | set(contradictions))
+    blamed = {pair for which in bad for pair in _pairs_of(fit, which)}
+    suspected = {pair for effect in suspects for pair in _pairs_of(fit, effect.nodes)}
+    ask_again = sorted(suspected | (blamed & once) | set(contradictions))
     # with few nodes several faults are identified only if no node is among them
     few = fit.rows.nodes <= _FEW_NODES and any(len(which) == 1 for which in bad)
     limit = 1 if few else most_faults(fit.rows.nodes)
@@ -362,7 +370,7 @@ def _judge(fit: _Fit) -> Judgement:
     return _judgement(fit, status, nodes, links, ask_again=tuple(ask_again), reason=reason)
 
 
-def _three_nodes(fit: _Fit) -> Judgement:
+def _three_nodes(fit: _Fit, once: frozenset[Pair]) -> Judgement:
     """Three pairs carry three unknowns: that something is slow can be told, and not what."""
     nodes, links = _effects(fit)
     slow = [effect for effect in (*nodes, *links) if effect.is_bad]
@@ -373,7 +381,7 @@ def _three_nodes(fit: _Fit) -> Judgement:
         status = PairwiseStatus.CANNOT_TELL
     else:
         status = PairwiseStatus.UNDECIDED if suspects else PairwiseStatus.NONE
-    ask_again = tuple(fit.rows.pairs) if status is PairwiseStatus.UNDECIDED else ()
+    ask_again = tuple(fit.rows.pairs) if status is PairwiseStatus.UNDECIDED else tuple(sorted(once)) if slow else ()
     return _judgement(fit, status, _as_suspects(nodes), _as_suspects(links), ask_again=ask_again, reason=reason)
 
 

@@ -124,12 +124,13 @@ class Leader:
             return
         with self._lock:
             refused = dict(self._refused)
-        problems = [reason for _, reason in sorted(refused.items())] or self._unreached(self._present())
+        differing = [reason for _, reason in sorted(refused.items())]
+        problems = differing or self._unreached(self._present())
         if problems:
-            first, *more = problems
+            what = "make them equal" if differing else "let them connect on any port (firewalls, routes, interfaces)"
             raise MachineError(
-                "the nodes do not fit together, nothing was started: " + "; ".join([first, *more]),
-                hint="make them equal, then start the command on every node again",
+                f"the nodes do not fit together, nothing was started: {'; '.join(problems)}",
+                hint=f"{what}, then start the command on every node again",
             )
         with self._lock:
             self._admitted |= self._members.keys()

@@ -31,7 +31,7 @@ def wrap(module: nn.Module, options: Ddp, ranks: Ranks) -> Parallel:
         gradient_as_bucket_view=options.gradient_as_bucket_view,
     )
     times = ReadyTimes() if ranks.device.type == "cpu" and not options.exchanges_gradients else None
-    _register_hook(model, options.comm_hook, times)
+    _register_hook(model, options.comm_hook, ranks, times)
     return Parallel(
         module,
         model,
@@ -70,7 +70,7 @@ class ReadyTimes:
         return tuple(statistics.median(step[index] - step[0] for step in whole) for index in range(len(whole[-1])))
 
 
-def _register_hook(model: DistributedDataParallel, hook: CommHook, times: ReadyTimes | None) -> None:
+def _register_hook(model: DistributedDataParallel, hook: CommHook, ranks: Ranks, times: ReadyTimes | None) -> None:
     if hook == "fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif hook == "bf16":
@@ -78,10 +78,21 @@ def _register_hook(model: DistributedDataParallel, hook: CommHook, times: ReadyT
     elif hook == "powersgd":
         # Rank 1 compresses most. PowerSGD may start only once DDP has rebuilt its buckets; ten steps are well beyond.
         state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=1, start_powerSGD_iter=10)
-        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        one_by_one = ranks.device.type == "cpu"
+        compress = powerSGD_hook.powerSGD_hook
+        model.register_comm_hook(state, (lambda *bucket: _waited(compress(*bucket))) if one_by_one else compress)
     elif hook == "noop":
         # DDP refuses a hook whose annotations are text, as all are here; a lambda has none.
         model.register_comm_hook(None, lambda _, bucket: _completed(bucket.buffer(), bucket.index(), times))
+
+
+def _waited(future: torch.futures.Future[Tensor]) -> torch.futures.Future[Tensor]:
+    """A bucket after its communication. PowerSGD's further all-reduces of a bucket are called by gloo's threads as the
+    ones before them complete: with several buckets under way, in another order on each rank, so that ranks hang or
+    crash. NCCL's are called by the thread of the backward pass."""
+    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    done.set_result(future.wait())
+    return done
 
 
 def _completed(buffer: Tensor, index: int, times: ReadyTimes | None) -> torch.futures.Future[Tensor]:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.analysis.tuning.racing import (
+    MARGIN,
     Gain,
     Race,
     Verdict,
@@ -23,6 +24,9 @@ from torchscale.analysis.tuning.racing import (
 ROUNDS = 5
 """Of a race: the standard error of five paired rounds is 0.63 of a launch's noise, and each further round takes as long
 as the first for less and less."""
+MOST_ROUNDS = 12
+"""Of settings that seem to gain after five, while the noise hides whether they do: the standard error of twelve is two
+thirds of that of five."""
 _PROBE_ROUNDS = 4
 """Start against a run that exchanges nothing: with fewer than three degrees of freedom an interval is wide."""
 _MIN_PAIRS, _MAX_PAIRS = 4, 12
@@ -179,7 +183,11 @@ class Search:
         elif best:
             self.winner = best[0]
         if self.winner != START:
-            yield from self._try_around_the_winner()
+            for _ in self._axes:
+                before = self.winner
+                yield from self._try_around_the_winner()
+                if self.winner == before:
+                    break
             yield from self._verify()
         self.ending = "budget" if self._budget_used_up else "complete"
 
@@ -249,7 +257,36 @@ class Search:
                 still_open = [one for one in still_open if verdicts.get(one, Verdict.OPEN) is Verdict.OPEN]
             if not still_open:
                 break
+        if judged:
+            yield from self._measure_longer(reference, logs, still_open, rounds)
         return self._ended(Race(reference, logs), {})
+
+    def _measure_longer(
+        self, reference: Setting, logs: dict[Setting, list[float]], still_open: Sequence[Setting], rounds: int
+    ) -> Generator[Setting, Measured, None]:
+        """Further rounds of settings that seem to gain, until each surely does, seems to no more, or has had
+        :data:`MOST_ROUNDS`. To ask after each round whether a change gains takes some that do not; the verification, in
+        launches of its own, finds that."""
+        for number in range(rounds, MOST_ROUNDS):
+            race = Race(reference, logs)
+            still_open = [one for one in still_open if self._is_promising(race.gain(one))]
+            if not still_open:
+                return
+            order = [reference, *still_open]
+            for setting in order if number % 2 == 0 else order[::-1]:
+                if not self._affords(setting):
+                    self._budget_used_up = True
+                    return
+                measured = yield setting
+                self._note(setting, measured)
+                if measured.log is None:
+                    return
+                logs[setting].append(measured.log)
+            self._ended(Race(reference, logs), {})
+
+    @staticmethod
+    def _is_promising(gain: Gain | None) -> bool:
+        return gain is not None and gain.log > MARGIN and gain.bound(1 - _ONE_SIDED) <= 0
 
     def _ended(self, race: Race[Setting], verdicts: Mapping[Setting, Verdict]) -> Race[Setting]:
         """Note gains over the start and verdicts with the trials."""

@@ -11,9 +11,10 @@ A sweep that was interrupted goes on when the same command is started again.
 Each namespace stands for a node with one rank. The compute of a step waits instead of computing (``scenario_net.py``),
 so that four ranks on two cores do not slow each other; what is left of real work, small matrix products and the
 gradients' way through the kernel, is a few milliseconds. Gradients are real and go through a link of ``--rate`` in each
-direction, shaped by a token bucket. The models differ in gradients per second of compute. All counts run in one sweep,
-launches interleaved; the prediction sees a copy of the folder without the counts above two. Needs root or user
-namespaces, and iproute2.
+direction, shaped by a token bucket. The models differ in gradients per second of compute; with ``--bucket-mb`` below
+their size, gradients go in many small messages. All counts run in one sweep, launches interleaved, after the
+collectives; the prediction sees a copy of the folder without the counts above two, once with the collectives and once
+without. Needs root or user namespaces, and iproute2.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from tests import network  # noqa: E402 - of this checkout, which the line above makes importable
 from torchscale.analysis.training.throughput import samples_per_second  # noqa: E402
-from torchscale.schema.cells.kinds import of_kind  # noqa: E402
+from torchscale.schema.cells.kinds import as_kind  # noqa: E402
 from torchscale.schema.cells.training import TrainingCell  # noqa: E402
 from torchscale.schema.launch.record import payload  # noqa: E402
 from torchscale.schema.launch.training import TrainingResult  # noqa: E402
@@ -53,12 +55,15 @@ MODELS = (
 """Compute of a step, and gradients of 0.25, 1 and 3.4 MiB."""
 
 
-def config(repeats: int) -> dict[str, Any]:
+def config(repeats: int, bucket_mb: float) -> dict[str, Any]:
     """One rank on each of one to four nodes."""
     return {
         "experiment_name": "run",
         "models": [{"name": "scenario_net:build", **options} for options in MODELS],
         "batch_sizes": [4],
+        "measure": ["collectives", "training"],
+        "collectives": {"operations": ["all_reduce"], "max_bytes": "1MiB"},
+        "parallel": {"strategy": {"name": "ddp", "bucket_cap_mb": bucket_mb}},
         "nodes": list(range(1, NODES + 1)),
         "device": "cpu",
         "launch": {"devices_per_node": 1, "threads_per_rank": 1, "env": {"PYTHONPATH": str(HERE)}},
@@ -68,14 +73,14 @@ def config(repeats: int) -> dict[str, Any]:
     }
 
 
-def sweep(directory: Path, rate: str, repeats: int) -> None:
+def sweep(directory: Path, rate: str, repeats: int, bucket_mb: float) -> None:
     """Measure every model at every count into ``directory``/n0.
 
     Raises:
         RuntimeError: a node's command failed.
     """
     file = directory / "config.json"
-    file.write_text(json.dumps(config(repeats)))
+    file.write_text(json.dumps(config(repeats, bucket_mb)))
     env = {**os.environ, "TORCHSCALE_TOKEN": "0" * 32, "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)])}
     with network.cluster(NODES) as cluster:
         for node in cluster.nodes:
@@ -110,13 +115,15 @@ def sweep(directory: Path, rate: str, repeats: int) -> None:
         raise RuntimeError(f"the sweep ended with {codes}")
 
 
-def judge(run: Path, fitted: Path) -> list[dict[str, Any]]:
-    """A line for each model and count that was held out."""
+def judge(run: Path, fitted: Path, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """A line for each model and count that was held out, predicted from cells of these kinds."""
     shutil.rmtree(fitted, ignore_errors=True)
     shutil.copytree(run, fitted)
     file = fitted / "experiment.json"
     content = json.loads(file.read_text())
-    content["plan"] = [entry for entry in content["plan"] if entry["cell"]["world_size"] <= FITTED]
+    content["plan"] = [
+        entry for entry in content["plan"] if entry["cell"]["world_size"] <= FITTED and entry["cell"]["kind"] in kinds
+    ]
     file.write_text(json.dumps(content))
     held_out = ",".join(str(count) for count in range(FITTED + 1, NODES + 1))
     command = [sys.executable, "-m", "torchscale", "predict", "--source", str(fitted), "--gpus", held_out, "--json"]
@@ -128,7 +135,9 @@ def judge(run: Path, fitted: Path) -> list[dict[str, Any]]:
     measured: dict[tuple[float, int], list[float]] = {}
     names: dict[str, float] = {}
     for entry in load_run(run).cells:
-        (cell,) = of_kind([entry.planned.cell], TrainingCell)
+        cell = as_kind(entry.planned.cell, TrainingCell)
+        if cell is None:
+            continue
         results = [payload(record, TrainingResult) for record in entry.launches if record.state is State.OK]
         measured[float(cell.model_options["width"]), cell.world_size] = [samples_per_second(one) for one in results]
     for one in answer["predictions"]:
@@ -158,21 +167,22 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=Path("results/prediction_nodes"))
     parser.add_argument("--rate", default="200mbit")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--bucket-mb", type=float, default=25.0, help="of the gradients, in MiB")
     parser.add_argument("--judge-only", action="store_true", help="of the sweep that is in the directory")
     arguments = parser.parse_args()
     directory = arguments.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     if not arguments.judge_only:
-        sweep(directory, arguments.rate, arguments.repeats)
-    lines = judge(directory / "n0" / "run", directory / "fitted")
-    for line in lines:
-        print(json.dumps(line))
-    errors = [abs(line["error"]) for line in lines]
-    inside, launches = (sum(line[key] for line in lines) for key in ("launches_inside", "launches"))
-    if errors:
-        print(
-            f"mean error {statistics.fmean(errors):.1%}, worst {max(errors):.1%}; in the interval: {inside}/{launches}"
-        )
+        sweep(directory, arguments.rate, arguments.repeats, arguments.bucket_mb)
+    for name, kinds in (("with collectives", ("collectives", "training")), ("without", ("training",))):
+        lines = judge(directory / "n0" / "run", directory / "fitted", kinds)
+        for line in lines:
+            print(f"{name}: {json.dumps(line)}")
+        errors = [abs(line["error"]) for line in lines]
+        inside, launches = (sum(line[key] for line in lines) for key in ("launches_inside", "launches"))
+        if errors:
+            mean, worst = statistics.fmean(errors), max(errors)
+            print(f"{name}: mean error {mean:.1%}, worst {worst:.1%}; in the interval: {inside}/{launches}")
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def run(
     """A run of :func:`experiment`; without ``launches`` every runnable cell has one of 100 steps in 10 s."""
     config = experiment(**content)
     plan = make_plan(config, machine(cores=2)).cells
-    found = {entry.cell.id: (launch_record(trained(entry)),) for entry in plan if entry.skip_reason is None}
-    chosen: Mapping[str, Sequence[LaunchRecord]] = found if launches is None else launches
-    cell_runs = tuple(CellRun(entry, tuple(chosen.get(entry.cell.id, ()))) for entry in plan)
+    if launches is None:
+        launches = {entry.cell.id: (launch_record(trained(entry)),) for entry in plan if entry.skip_reason is None}
+    cell_runs = tuple(CellRun(entry, tuple(launches.get(entry.cell.id, ()))) for entry in plan)
     return Run("run", experiment_file(config, plan), cell_runs, tuple(problems))

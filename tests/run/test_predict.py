@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.factories import launch_record, rank_record, run, trained
+from tests.analysis.training.test_signals import record
+from tests.factories import VERSIONS, experiment, launch_record, machine, rank_record, run, trained
+from torchscale.analysis.prediction.series import Latency
 from torchscale.analysis.summary.run import summarize
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import ExitCode, UsageError
+from torchscale.plan.expand import make_plan
 from torchscale.run.predict import (
     PredictOptions,
     exit_code,
@@ -19,7 +24,9 @@ from torchscale.run.predict import (
     run_series,
 )
 from torchscale.run.results import load_results
+from torchscale.schema.cells.collectives import CollectiveSample, CollectivesRank, CollectivesResult
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.node.environment import DeviceInfo, RankIdentity
 from torchscale.store.run_folder import RunFolder
 
 SECONDS = {1: 1.0, 2: 1.1, 4: 1.15}
@@ -59,6 +66,63 @@ def test_a_run_is_predicted_from_its_launches_and_nodes(tmp_path: Path) -> None:
     assert 0.9 * 8 * rate < at_8.throughput <= 8 * rate
     assert at_8.step_seconds is not None and 0.11 < at_8.step_seconds < 0.13
     assert at_16.cost_per_million is not None
+
+
+def all_reduces(rank: int, latency: float, hostname: str) -> CollectivesRank:
+    """Over a link of 1 GB/s."""
+    shared = {"operation": "all_reduce", "dtype": "fp32", "in_place": True, "wrong_elements": 0}
+    timed = {1024 << power: latency + (1024 << power) / 1e9 for power in range(10)}
+    samples = tuple(
+        CollectiveSample.model_validate(
+            shared | {"payload_bytes": size, "elements": size // 4, "mean_seconds": seconds, "call_seconds": (seconds,)}
+        )
+        for size, seconds in timed.items()
+    )
+    identity = RankIdentity(
+        rank=rank,
+        local_rank=rank,
+        world_size=2,
+        pid=rank,
+        hostname=hostname,
+        device=DeviceInfo(kind="cpu", index=rank, name="Test Processor"),
+        backend="gloo",
+        threads=1,
+        cpus=(rank,),
+        versions=VERSIONS,
+    )
+    return CollectivesRank(**dict(identity), samples=samples)
+
+
+def latency_of(latency: float, hosts: Sequence[str] = ("node-1", "node-1")) -> Latency | None:
+    """Of two ranks of one node, with gradients of 4 MB in two buckets, and a sweep of collectives on ``hosts``."""
+    cell, trained_launch = record([0.0, 0.0])
+    content: dict[str, Any] = {"gpu_counts": [2], "measure": ["collectives", "training"]}
+    result = CollectivesResult(ranks=tuple(all_reduces(rank, latency, host) for rank, host in enumerate(hosts)))
+    launches = {
+        entry.cell.id: [trained_launch if entry.cell.id == cell.id else launch_record(cell, payload=result)]
+        for entry in make_plan(experiment(**content), machine()).cells
+    }
+    launches = {id_: [one.model_copy(update={"cell_id": id_}) for one in several] for id_, several in launches.items()}
+    (series,) = run_series(summarize(run(launches, **content)))
+    return series.points[0].latency
+
+
+def test_measured_collectives_divide_gradient_sync_into_latency_and_bytes() -> None:
+    found = latency_of(1e-3)
+    assert found is not None
+    assert found.share == pytest.approx(2e-3 / (2e-3 + 4e-3), rel=1e-3)
+    assert found.of_ring
+    small = latency_of(1e-5)
+    assert small is not None and small.share < 0.01
+
+
+def test_collectives_over_other_nodes_say_nothing_of_a_count() -> None:
+    assert latency_of(1e-3, ("node-1", "node-2")) is None
+
+
+def test_a_run_without_collectives_says_nothing_of_latency(tmp_path: Path) -> None:
+    (outcome,) = predict_run(measured(tmp_path / "run"), PredictOptions((8,))).outcomes
+    assert all(point.latency is None for point in outcome.series.points)
 
 
 def test_runs_predict_in_python(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torchscale.analysis.machine.collectives import CollectiveFigures
 from torchscale.analysis.prediction.predict import predict_series
-from torchscale.analysis.prediction.series import Measured, MeasuredSeries, make_series
+from torchscale.analysis.prediction.series import Latency, Measured, MeasuredSeries, make_series
+from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.catalog.links import LINKS
@@ -23,6 +25,8 @@ from torchscale.run.rendering import render_document
 
 _MAX_COUNTS = 100
 """Requested counts: more than a table or a chart can show."""
+_RING_BACKEND = "gloo"
+"""Its all-reduce is a ring whatever the size. NCCL uses trees between nodes where latency counts."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def run_series(summary: RunSummary, gpus_per_node: int | None = None) -> list[Me
         members.setdefault(cell.cell.series, []).append(cell)
     found = []
     for cells in members.values():
-        points = [_measured(cell, gpus_per_node) for cell in cells]
+        points = [_measured(cell, gpus_per_node, summary.collectives) for cell in cells]
         crowded = next((point for point in points if gpus_per_node is not None and point.local > gpus_per_node), None)
         if crowded is not None:
             raise UsageError(
@@ -112,7 +116,7 @@ def run_series(summary: RunSummary, gpus_per_node: int | None = None) -> list[Me
     return found
 
 
-def _measured(cell: TrainingSummary, gpus_per_node: int | None) -> Measured:
+def _measured(cell: TrainingSummary, gpus_per_node: int | None, collectives: Sequence[CollectivesSummary]) -> Measured:
     figures = cell.figures
     if figures is None:
         raise ValueError(f"{cell.cell.id} has no figures")
@@ -127,7 +131,29 @@ def _measured(cell: TrainingSummary, gpus_per_node: int | None) -> Measured:
         work=float(cell.cell.global_batch_size),
         straggler_share=None if parts is None or gpus == 1 else parts.straggler_wait / parts.step,
         exposed_share=None if parts is None else parts.transfer / parts.step,
+        latency=_latency(figures.bucket_bytes, _collectives_of(collectives, gpus, cell.facts.node_count)),
     )
+
+
+def _collectives_of(collectives: Sequence[CollectivesSummary], gpus: int, nodes: int) -> CollectiveFigures | None:
+    """Of a sweep over as many GPUs and nodes, as the backend does them without being forced."""
+    for sweep in collectives:
+        cell, count = sweep.cell, sweep.facts.node_count
+        as_usual = cell.algorithm is None and cell.protocol is None and not cell.logs_choices
+        if sweep.figures is not None and as_usual and (cell.world_size, count) == (gpus, nodes):
+            return sweep.figures
+    return None
+
+
+def _latency(bucket_bytes: Sequence[int] | None, collectives: CollectiveFigures | None) -> Latency | None:
+    """By the curve of all-reduces; of several element types the first, since sums hardly depend on it."""
+    curves = () if collectives is None else collectives.curves
+    fit = next((curve.fit for curve in curves if curve.operation == "all_reduce"), None)
+    if collectives is None or fit is None or not bucket_bytes:
+        return None
+    latency = len(bucket_bytes) * fit.latency_seconds
+    share = latency / (latency + sum(bucket_bytes) / fit.bytes_per_second)
+    return Latency(share, of_ring=collectives.backend == _RING_BACKEND)
 
 
 def render_predictions(report: PredictionReport, kind: ReportFormat) -> bytes:

@@ -120,7 +120,7 @@ def test_the_interval_holds_what_the_law_itself_would_measure() -> None:
     trials = 200
     for _ in range(trials):
         terms = [1.0, *(max(generator.gauss(m, s), 0.0) for m, s in ((0, 0.05), (0.01, 0.02), (0, 0.005), (0.05, 0.1),
-                 (0.025, 0.03), (0.005, 0.005)))]  # fmt: skip
+                 (0.025, 0.03), (0, 0), (0.005, 0.005)))]  # fmt: skip
         points = []
         for gpus, nodes in ((8, 1), (16, 2), (32, 4)):
             cost = sum(term * feature for term, feature in zip(terms, features(gpus, nodes), strict=True))

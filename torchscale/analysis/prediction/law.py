@@ -8,10 +8,11 @@ With n GPUs on k nodes of l GPUs each, relative to the cost at the largest measu
             + shared host             · (l - 1)               loaders, memory and PCIe that GPUs of a node share
             + network                 · (n - 1) / n, if k > 1  bytes ÷ bandwidth of a flat ring that crosses nodes
             + latency between nodes   · log2(k)               of a tree; contention in the network
+            + latency of a ring       · (k - 1)               only where a backend of rings (gloo) was measured
             + stragglers              · E[max of n]           Blom's approximation, of standard normal rank times
 
 A flat ring sends 2(n - 1)/n of the bytes over every link, however many nodes there are: the second node costs much, the
-next ones little. Two or three counts cannot determine seven parameters, so each has a prior: the fit is the posterior
+next ones little. Two or three counts cannot determine so many parameters, so each has a prior: the fit is the posterior
 mean of a linear Gaussian model (ridge regression towards the priors), which is also an average over the laws that
 the parameters span. Where the data say nothing the prior decides, and its spread widens the interval.
 """
@@ -48,6 +49,7 @@ class Term(Enum):
     SHARED_HOST = (0.0, 0.015)
     NETWORK = (0.02, 0.3)
     LATENCY_BETWEEN_NODES = (0.025, 0.03)
+    LATENCY_OF_RING = (0.0, 0.0)
     STRAGGLERS = (0.005, 0.005)
 
 
@@ -56,9 +58,9 @@ _SPREAD_ERROR = 0.5
 less with the number of ranks than waiting by chance."""
 _SMALLEST_SPREAD = 0.002
 """The least standard deviation of a measured spread: ranks that never waited may do so on other nodes."""
-
-_PRIOR_MEAN = np.array([term.value[0] for term in Term])
-_PRIOR_DEVIATION = np.array([term.value[1] for term in Term])
+_LATENCY_ERROR = 0.5
+"""Standard deviation of a measured latency between nodes, as a share of it: what of a step's communication is exposed
+need not be made up of latency and bytes as all of it is, and latency may grow as a ring's or as a tree's."""
 
 
 def expected_maximum(count: float) -> float:
@@ -69,7 +71,7 @@ def expected_maximum(count: float) -> float:
 
 
 def features(gpus: float, nodes: float) -> Vector:
-    """What each :class:`Term` is multiplied by at a count; shape (7,)."""
+    """What each :class:`Term` is multiplied by at a count; shape (8,)."""
     local = gpus / nodes
     return np.array(
         [
@@ -79,6 +81,7 @@ def features(gpus: float, nodes: float) -> Vector:
             local - 1,
             (gpus - 1) / gpus if nodes > 1 else 0.0,
             math.log2(nodes),
+            nodes - 1,
             expected_maximum(gpus),
         ]
     )
@@ -90,8 +93,8 @@ class Fit:
 
     Attributes:
         points: What it was fitted to, smallest count first.
-        mean: Posterior mean of each term, shape (7,), as shares of ``scale``.
-        covariance: Of the terms, shape (7, 7).
+        mean: Posterior mean of each term, shape (8,), as shares of ``scale``.
+        covariance: Of the terms, shape (8, 8).
         scale: GPU-seconds per sample at the largest measured count.
     """
 
@@ -147,16 +150,39 @@ def fit_law(points: Sequence[Measured]) -> Fit:
 
 
 def _prior(points: Sequence[Measured]) -> tuple[Vector, Vector]:
-    """Mean and standard deviation of each term. Waiting for stragglers that was measured says how much the times of
-    ranks vary: a share w of a step at n ranks is a standard deviation of w ÷ E[max of n]."""
-    mean, deviation = _PRIOR_MEAN.copy(), _PRIOR_DEVIATION.copy()
+    """Mean and standard deviation of each term: those of :class:`Term`, or what was measured beside throughput."""
+    measured = {term: term.value for term in Term} | _spread(points) | _exposed_between_nodes(points)
+    mean, deviation = np.array([measured[term] for term in Term]).T
+    return mean, deviation
+
+
+def _spread(points: Sequence[Measured]) -> dict[Term, tuple[float, float]]:
+    """Waiting for stragglers says how much the times of ranks vary: a share w of a step at n ranks is a standard
+    deviation of w ÷ E[max of n]."""
     spreads = [
         max(point.straggler_share, 0.0) / expected_maximum(point.gpus)
         for point in points
         if point.straggler_share is not None and point.gpus > 1
     ]
-    if spreads:
-        place = list(Term).index(Term.STRAGGLERS)
-        mean[place] = statistics.median(spreads)
-        deviation[place] = max(_SPREAD_ERROR * mean[place], _SMALLEST_SPREAD)
-    return mean, deviation
+    if not spreads:
+        return {}
+    spread = statistics.median(spreads)
+    return {Term.STRAGGLERS: (spread, max(_SPREAD_ERROR * spread, _SMALLEST_SPREAD))}
+
+
+def _exposed_between_nodes(points: Sequence[Measured]) -> dict[Term, tuple[float, float]]:
+    """A curve of collectives divides the exposed gradient sync of the largest count over nodes into bytes, whose time
+    hardly grows with the number of nodes, and latency, whose time does. Nothing where no curve was measured."""
+    point = next((point for point in reversed(points) if point.nodes > 1 and point.latency is not None), None)
+    if point is None or point.latency is None or point.exposed_share is None:
+        return {}
+    multiples = dict(zip(Term, features(point.gpus, point.nodes).tolist(), strict=True))
+    exposed = point.exposed_share * point.cost / points[-1].cost
+    term = Term.LATENCY_OF_RING if point.latency.of_ring else Term.LATENCY_BETWEEN_NODES
+    of_bytes = exposed * (1 - point.latency.share) / multiples[Term.NETWORK]
+    latency = exposed * point.latency.share / multiples[term]
+    expected, deviation = term.value
+    return {
+        Term.NETWORK: (of_bytes, Term.NETWORK.value[1]),
+        term: (max(latency, expected), max(_LATENCY_ERROR * latency, deviation)),
+    }

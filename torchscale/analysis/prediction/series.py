@@ -18,6 +18,19 @@ _NORMAL_MAD = 1.4826
 
 
 @dataclass(frozen=True)
+class Latency:
+    """What the time of a step's collectives consists of, with nothing else under way.
+
+    Attributes:
+        share: Of latency; the rest is bytes ÷ bandwidth. 0 to 1.
+        of_ring: Whether it grows with the number of nodes, as of a ring, or with its logarithm, as of a tree.
+    """
+
+    share: float
+    of_ring: bool = False
+
+
+@dataclass(frozen=True)
 class Measured:
     """Throughput at one count.
 
@@ -29,6 +42,8 @@ class Measured:
         straggler_share: Share of a step that ranks wait for later ones, mean over ranks; ``None`` where not measured.
         exposed_share: Share of a step that gradient sync takes once all ranks have arrived and no compute hides it;
             ``None`` where not measured.
+        latency: Of the gradients' all-reduces, by the curve of collectives measured at this count; ``None`` without a
+            curve.
     """
 
     gpus: int
@@ -37,6 +52,7 @@ class Measured:
     work: float | None = None
     straggler_share: float | None = None
     exposed_share: float | None = None
+    latency: Latency | None = None
 
     @property
     def throughput(self) -> float:

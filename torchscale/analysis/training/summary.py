@@ -74,6 +74,7 @@ class Figures:
         first_loss, last_loss: Rank 0, first launch.
         startup_seconds: Mean wall time of a launch outside warm-up and measurement.
         parts: The mean step by what it is spent on; ``None`` where gradient sync was not measured.
+        bucket_bytes: Gradients of a step as they were sent; ``None`` where they are not sent in buckets.
         bubble: Of a pipeline, as measured and as its schedule makes unavoidable.
         compile_seconds: What torch's compiler took, the slowest rank's, mean over launches; ``None`` where nothing is
             compiled.
@@ -104,6 +105,7 @@ class Figures:
     last_loss: float | None
     startup_seconds: float
     parts: Parts | None = None
+    bucket_bytes: tuple[int, ...] | None = None
     bubble: Bubble | None = None
     compile_seconds: float | None = None
     device: str = ""
@@ -238,6 +240,7 @@ def training_figures(cell: TrainingCell, launches: Sequence[LaunchRecord], signa
         last_loss=first.ranks[0].last_loss,
         startup_seconds=statistics.fmean([startup_seconds(record) for record in launches]),
         parts=None if signals is None else step_parts(signals),
+        bucket_bytes=None if signals is None else signals.bucket_bytes,
         bubble=bubble(cell, idle=phases.bubble, forward=phases.forward, backward=phases.backward),
         compile_seconds=_compile_seconds(results),
         device=first.ranks[0].device.name,

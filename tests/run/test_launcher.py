@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.factories import experiment, machine
+from tests.factories import experiment, experiment_file, machine
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
 from torchscale.launch.control import StopRequest
 from torchscale.plan.expand import make_plan
-from torchscale.run.launcher import Launcher, Pending, in_order, shares_processes
+from torchscale.run.launcher import Launcher, Pending, in_order, open_launcher, shares_processes
 from torchscale.store.run_folder import RunFolder
 
 
@@ -60,3 +61,14 @@ def test_launches_share_processes_by_default_on_cpus_alone(isolation: str, devic
     assert shares_processes(config, plan) is shared
     planned = pending_of(experiment(gpu_counts=[2], device="cpu"))
     assert shared or in_order(planned, shared=shared) == planned
+
+
+def test_what_a_killed_session_left_goes_also_where_no_launch_is_left_to_run(tmp_path: Path) -> None:
+    config = experiment(gpu_counts=[1], device="cpu")
+    plan = make_plan(config, machine())
+    folder = RunFolder.create(tmp_path / "run", experiment_file(config, plan.cells))
+    channel = folder.path / ".group"
+    channel.mkdir()
+    (channel / "torchrun.log").write_text("of processes that are gone")
+    with open_launcher(config, plan, folder, StopRequest(), lambda _: None):
+        assert not channel.exists()

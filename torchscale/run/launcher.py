@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
+
+_GROUP = ".group"
+"""In the run folder, while processes run that launches share: their channel, logs and results until these are kept."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ class Launcher:
             processes = self._processes(item)
             self._group = Group(
                 self._task(item),
-                self._folder.path / ".group",
+                self._folder.path / _GROUP,
                 self._env,
                 processes=processes,
                 cpu_sets=self._plan.cpu_sets(processes),
@@ -194,7 +198,8 @@ def open_launcher(
     nodes: SweepNodes | None = None,
 ) -> Iterator[Launcher]:
     """A launcher that leaves no process behind. ``pending``: what it will run, for processes that many launches can
-    share; ``nodes``: for launches over several."""
+    share; ``nodes``: for launches over several. What processes of a killed session left in the folder is removed."""
+    shutil.rmtree(folder.path / _GROUP, ignore_errors=True)
     launcher = Launcher(experiment, plan, folder, stop, on_progress, pending=pending, nodes=nodes)
     try:
         yield launcher

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchscale.analysis.machine.collectives import CollectiveFigures
+from torchscale.analysis.machine.collectives import LatencyFit
+from torchscale.analysis.prediction.latency import gradient_latency
 from torchscale.analysis.prediction.predict import predict_series
 from torchscale.analysis.prediction.series import Latency, Measured, MeasuredSeries, make_series
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.catalog.links import LINKS
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import ExitCode, UsageError
@@ -131,29 +132,26 @@ def _measured(cell: TrainingSummary, gpus_per_node: int | None, collectives: Seq
         work=float(cell.cell.global_batch_size),
         straggler_share=None if parts is None or gpus == 1 else parts.straggler_wait / parts.step,
         exposed_share=None if parts is None else parts.transfer / parts.step,
-        latency=_latency(figures.bucket_bytes, _collectives_of(collectives, gpus, cell.facts.node_count)),
+        latency=_latency(figures, _all_reduce(collectives, gpus, cell.facts.node_count)),
     )
 
 
-def _collectives_of(collectives: Sequence[CollectivesSummary], gpus: int, nodes: int) -> CollectiveFigures | None:
-    """Of a sweep over as many GPUs and nodes, as the backend does them without being forced."""
+def _latency(figures: Figures, all_reduce: LatencyFit | None) -> Latency | None:
+    if figures.link is None or figures.buckets is None:
+        return None
+    one = None if all_reduce is None else all_reduce.latency_seconds
+    return gradient_latency(figures.link, figures.buckets, one, of_ring=figures.backend == _RING_BACKEND)
+
+
+def _all_reduce(collectives: Sequence[CollectivesSummary], gpus: int, nodes: int) -> LatencyFit | None:
+    """Of a sweep over as many GPUs and nodes, as the backend does it without being forced. Of several element types the
+    first: latency hardly depends on it."""
     for sweep in collectives:
         cell, count = sweep.cell, sweep.facts.node_count
         as_usual = cell.algorithm is None and cell.protocol is None and not cell.logs_choices
         if sweep.figures is not None and as_usual and (cell.world_size, count) == (gpus, nodes):
-            return sweep.figures
+            return next((curve.fit for curve in sweep.figures.curves if curve.operation == "all_reduce"), None)
     return None
-
-
-def _latency(bucket_bytes: Sequence[int] | None, collectives: CollectiveFigures | None) -> Latency | None:
-    """By the curve of all-reduces; of several element types the first, since sums hardly depend on it."""
-    curves = () if collectives is None else collectives.curves
-    fit = next((curve.fit for curve in curves if curve.operation == "all_reduce"), None)
-    if collectives is None or fit is None or not bucket_bytes:
-        return None
-    latency = len(bucket_bytes) * fit.latency_seconds
-    share = latency / (latency + sum(bucket_bytes) / fit.bytes_per_second)
-    return Latency(share, of_ring=collectives.backend == _RING_BACKEND)
 
 
 def render_predictions(report: PredictionReport, kind: ReportFormat) -> bytes:

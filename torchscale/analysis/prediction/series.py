@@ -42,8 +42,7 @@ class Measured:
         straggler_share: Share of a step that ranks wait for later ones, mean over ranks; ``None`` where not measured.
         exposed_share: Share of a step that gradient sync takes once all ranks have arrived and no compute hides it;
             ``None`` where not measured.
-        latency: Of the gradients' all-reduces, by the curve of collectives measured at this count; ``None`` without a
-            curve.
+        latency: Of the gradients' all-reduces; ``None`` where not measured.
     """
 
     gpus: int

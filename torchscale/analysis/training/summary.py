@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
-from torchscale.analysis.diagnosis.signals import Signals
+from torchscale.analysis.diagnosis.signals import LinkProbe, Signals
 from torchscale.analysis.stats.series import geometric_half_width, geometric_mean, lag1_autocorrelation, pooled_digest
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
 from torchscale.analysis.training.bubble import Bubble, bubble
@@ -74,7 +74,10 @@ class Figures:
         first_loss, last_loss: Rank 0, first launch.
         startup_seconds: Mean wall time of a launch outside warm-up and measurement.
         parts: The mean step by what it is spent on; ``None`` where gradient sync was not measured.
-        bucket_bytes: Gradients of a step as they were sent; ``None`` where they are not sent in buckets.
+        backend: Over which ranks exchange gradients; ``None`` for a single one.
+        link: All-reduces of the gradients with nothing else running, a typical launch's; ``None`` where the gradients
+            are not sent in buckets.
+        buckets: Their number.
         bubble: Of a pipeline, as measured and as its schedule makes unavoidable.
         compile_seconds: What torch's compiler took, the slowest rank's, mean over launches; ``None`` where nothing is
             compiled.
@@ -105,7 +108,9 @@ class Figures:
     last_loss: float | None
     startup_seconds: float
     parts: Parts | None = None
-    bucket_bytes: tuple[int, ...] | None = None
+    backend: str | None = None
+    link: LinkProbe | None = None
+    buckets: int | None = None
     bubble: Bubble | None = None
     compile_seconds: float | None = None
     device: str = ""
@@ -240,7 +245,9 @@ def training_figures(cell: TrainingCell, launches: Sequence[LaunchRecord], signa
         last_loss=first.ranks[0].last_loss,
         startup_seconds=statistics.fmean([startup_seconds(record) for record in launches]),
         parts=None if signals is None else step_parts(signals),
-        bucket_bytes=None if signals is None else signals.bucket_bytes,
+        backend=first.ranks[0].backend,
+        link=None if signals is None else signals.probe,
+        buckets=None if signals is None or signals.bucket_bytes is None else len(signals.bucket_bytes),
         bubble=bubble(cell, idle=phases.bubble, forward=phases.forward, backward=phases.backward),
         compile_seconds=_compile_seconds(results),
         device=first.ranks[0].device.name,

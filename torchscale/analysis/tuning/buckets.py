@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from torchscale.schema.launch.signals import LinkSample
+from torchscale.schema.launch.signals import MERGED_BYTES, LinkSample
 
 FIRST_BUCKET_BYTES = 1 << 20
 """DDP's first bucket is of 1 MiB, so that the first reduction starts early (torch.distributed
 ``_DEFAULT_FIRST_BUCKET_BYTES``)."""
-MERGED_BYTES = 25 << 20
-"""Buckets that the merged measurement of a link uses."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from torchscale.schema.base import Count, Frozen, NotNegative
 
+MERGED_BYTES = 25 << 20
+"""DDP's default bucket size, which is large enough for the bandwidth of common links."""
+
 
 class LinkSample(Frozen):
     """All-reduces timed with nothing else under way; medians over ``repeats``.
@@ -11,7 +14,7 @@ class LinkSample(Frozen):
     Attributes:
         payload_bytes: Gradients of a step.
         as_bucketed_seconds: In the buckets that training uses.
-        merged_seconds: In buckets of 25 MiB.
+        merged_seconds: In buckets of :data:`MERGED_BYTES`.
         repeats: How often each was timed.
         interface: The network interface, where it is known.
         rated_bytes_per_second: What its driver says it is rated at.

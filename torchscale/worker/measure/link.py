@@ -11,11 +11,9 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from torchscale.schema.launch.signals import LinkSample
+from torchscale.schema.launch.signals import MERGED_BYTES, LinkSample
 from torchscale.worker.process_group import Ranks
 
-_MERGED_BYTES = 25 << 20
-"""DDP's default bucket size, which is large enough for the bandwidth of common links."""
 _BUFFER_BYTES = 64 << 20
 """Extra memory of the measurement, small against what training has left free."""
 _BUDGET_SECONDS = 3.0
@@ -34,7 +32,7 @@ def measure_link(bucket_bytes: Sequence[int], ranks: Ranks) -> LinkSample | None
     if ranks.backend is None or total == 0:
         return None
     buffer = torch.zeros(min(_BUFFER_BYTES, total) // 4 + 1, device=ranks.device)
-    merged = [min(_MERGED_BYTES, total - begin) for begin in range(0, total, _MERGED_BYTES)]
+    merged = [min(MERGED_BYTES, total - begin) for begin in range(0, total, MERGED_BYTES)]
     plans = (_pieces(bucket_bytes), _pieces(merged))
     first = [_all_reduce_seconds(plan, buffer, ranks) for plan in plans]
     repeats = int(ranks.broadcast_scalar(max(1, min(_REPEATS, int(_BUDGET_SECONDS / max(sum(first), 1e-9))))))

@@ -62,8 +62,8 @@ def test_measured_latency_grows_with_nodes_where_bytes_do_not(
         assert fit.throughput(truth.gpus, nodes) == pytest.approx(truth.throughput, rel=0.05)
 
 
-def test_without_a_curve_latency_is_taken_for_bytes() -> None:
-    """Why curves are used: the same two points, and 12 % too much at four nodes."""
+def test_latency_that_was_not_measured_is_taken_for_bytes() -> None:
+    """Why it is measured: the same two points, and 12 % too much at four nodes."""
     points = [over_nodes(8, nodes, latency=0.2, of_bytes=0.02, of_ring=False) for nodes in (1, 2)]
     without = [replace(point, latency=None) for point in points]
     truth = over_nodes(8, 4, latency=0.2, of_bytes=0.02, of_ring=False).throughput

@@ -8,7 +8,7 @@ With n GPUs on k nodes of l GPUs each, relative to the cost at the largest measu
             + shared host             · (l - 1)               loaders, memory and PCIe that GPUs of a node share
             + network                 · (n - 1) / n, if k > 1  bytes ÷ bandwidth of a flat ring that crosses nodes
             + latency between nodes   · log2(k)               of a tree; contention in the network
-            + latency of a ring       · (k - 1)               only where a backend of rings (gloo) was measured
+            + latency of a ring       · (k - 1)               of gloo, where it was measured
             + stragglers              · E[max of n]           Blom's approximation, of standard normal rank times
 
 A flat ring sends 2(n - 1)/n of the bytes over every link, however many nodes there are: the second node costs much, the
@@ -171,8 +171,8 @@ def _spread(points: Sequence[Measured]) -> dict[Term, tuple[float, float]]:
 
 
 def _exposed_between_nodes(points: Sequence[Measured]) -> dict[Term, tuple[float, float]]:
-    """A curve of collectives divides the exposed gradient sync of the largest count over nodes into bytes, whose time
-    hardly grows with the number of nodes, and latency, whose time does. Nothing where no curve was measured."""
+    """The exposed gradient sync of the largest count over nodes, divided into bytes, whose time hardly grows with the
+    number of nodes, and latency, whose time does; nothing where that was not measured."""
     point = next((point for point in reversed(points) if point.nodes > 1 and point.latency is not None), None)
     if point is None or point.latency is None or point.exposed_share is None:
         return {}

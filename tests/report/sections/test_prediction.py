@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchscale.analysis.prediction.predict import predict_series
-from torchscale.analysis.prediction.series import Measured, make_series
+from torchscale.analysis.prediction.series import Latency, Measured, make_series
 from torchscale.report.sections.prediction import (
     PredictionReport,
     exposure_sentence,
@@ -60,3 +60,16 @@ def test_measured_gradient_sync_is_named_as_such() -> None:
     points = [Measured(n, k, (n * 100.0,), exposed_share=share) for n, k, share in ((8, 1, 0.0), (16, 2, 0.04))]
     outcome = predict_series(make_series("bert", points), [32])
     assert exposure_sentence(outcome) == "From 16 GPUs on gradient sync is exposed."
+
+
+def test_measured_latency_is_said_of_the_largest_count_over_nodes() -> None:
+    points = [
+        Measured(8, 1, (800.0,), exposed_share=0.0, latency=Latency(0.9)),
+        Measured(16, 2, (1500.0,), exposed_share=0.06, latency=Latency(0.705)),
+    ]
+    outcome = predict_series(make_series("bert", points), (32,))
+    assert exposure_sentence(outcome) == (
+        "From 16 GPUs on gradient sync is exposed; over 2 nodes 70.5 % of the time of its all-reduces is latency, "
+        "which grows with the number of nodes."
+    )
+    assert "latency" not in exposure_sentence(predict_series(make_series("bert", points[:1] * 2), (32,)))

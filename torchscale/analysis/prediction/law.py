@@ -28,7 +28,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.prediction.series import Measured
+from torchscale.analysis.prediction.series import Measured, latency_between_nodes
 
 Vector = NDArray[np.float64]
 
@@ -173,16 +173,17 @@ def _spread(points: Sequence[Measured]) -> dict[Term, tuple[float, float]]:
 def _exposed_between_nodes(points: Sequence[Measured]) -> dict[Term, tuple[float, float]]:
     """The exposed gradient sync of the largest count over nodes, divided into bytes, whose time hardly grows with the
     number of nodes, and latency, whose time does; nothing where that was not measured."""
-    point = next((point for point in reversed(points) if point.nodes > 1 and point.latency is not None), None)
-    if point is None or point.latency is None or point.exposed_share is None:
+    measured = latency_between_nodes(points)
+    if measured is None:
         return {}
+    point, latency = measured
     multiples = dict(zip(Term, features(point.gpus, point.nodes).tolist(), strict=True))
-    exposed = point.exposed_share * point.cost / points[-1].cost
-    term = Term.LATENCY_OF_RING if point.latency.of_ring else Term.LATENCY_BETWEEN_NODES
-    of_bytes = exposed * (1 - point.latency.share) / multiples[Term.NETWORK]
-    latency = exposed * point.latency.share / multiples[term]
+    exposed = (point.exposed_share or 0.0) * point.cost / points[-1].cost
+    term = Term.LATENCY_OF_RING if latency.of_ring else Term.LATENCY_BETWEEN_NODES
+    of_bytes = exposed * (1 - latency.share) / multiples[Term.NETWORK]
+    of_latency = exposed * latency.share / multiples[term]
     expected, deviation = term.value
     return {
         Term.NETWORK: (of_bytes, Term.NETWORK.value[1]),
-        term: (max(latency, expected), max(_LATENCY_ERROR * latency, deviation)),
+        term: (max(of_latency, expected), max(_LATENCY_ERROR * of_latency, deviation)),
     }

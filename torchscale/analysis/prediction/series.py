@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 DEFAULT_NOISE = 0.01
@@ -101,6 +101,14 @@ class MeasuredSeries:
     def nodes_of(self, gpus: int) -> int:
         """Nodes that a count takes: as measured, else full nodes."""
         return next((point.nodes for point in self.points if point.gpus == gpus), -(-gpus // self.gpus_per_node))
+
+
+def latency_between_nodes(points: Sequence[Measured]) -> tuple[Measured, Latency] | None:
+    """The largest count over several nodes of which both the exposed gradient sync and its latency were measured."""
+    for point in reversed(points):
+        if point.nodes > 1 and point.exposed_share is not None and point.latency is not None:
+            return point, point.latency
+    return None
 
 
 def make_series(

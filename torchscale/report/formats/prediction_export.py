@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchscale.analysis.prediction.series import latency_between_nodes
 from torchscale.report.sections.prediction import LAW, PredictionReport
 from torchscale.schema.exports.prediction import (
     ExposureExport,
@@ -46,7 +47,14 @@ def prediction_json(report: PredictionReport) -> str:
             for point in outcome.series.points
         ),
         exposure=tuple(
-            ExposureExport(series=outcome.series.name, gpus=outcome.exposed_from) for outcome in report.outcomes
+            ExposureExport(
+                series=outcome.series.name,
+                gpus=outcome.exposed_from,
+                latency_share=None
+                if (found := latency_between_nodes(outcome.series.points)) is None
+                else found[1].share,
+            )
+            for outcome in report.outcomes
         ),
         price=report.price,
         notes=report.notes,

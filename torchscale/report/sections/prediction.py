@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from torchscale.analysis.prediction.predict import Basis, Prediction, SeriesPrediction
-from torchscale.analysis.prediction.series import Measured
+from torchscale.analysis.prediction.series import Measured, latency_between_nodes
 from torchscale.report.document import (
     Block,
     Bullets,
@@ -78,7 +78,7 @@ def exposure_sentence(outcome: SeriesPrediction) -> str:
     if outcome.series.points[-1].exposed_share is not None:
         if outcome.exposed_from is None:
             return f"Up to {plural(largest, 'GPU')} gradient sync is hidden behind the backward pass."
-        return f"From {plural(outcome.exposed_from, 'GPU')} on gradient sync is exposed."
+        return f"From {plural(outcome.exposed_from, 'GPU')} on gradient sync is exposed{_latency(outcome)}."
     if outcome.exposed_from is None:
         return (
             f"Up to {plural(largest, 'GPU')} a sample costs no more GPU time than noise explains: communication is "
@@ -87,6 +87,18 @@ def exposure_sentence(outcome: SeriesPrediction) -> str:
     return (
         f"From {plural(outcome.exposed_from, 'GPU')} on a sample costs more GPU time than noise explains: "
         "communication or waiting is exposed."
+    )
+
+
+def _latency(outcome: SeriesPrediction) -> str:
+    measured = latency_between_nodes(outcome.series.points)
+    if measured is None:
+        return ""
+    point, latency = measured
+    share = format_percent(latency.share)
+    return (
+        f"; over {point.nodes:,} nodes {share} of the time of its all-reduces is latency, which grows with the number "
+        "of nodes"
     )
 
 

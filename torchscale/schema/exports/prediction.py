@@ -50,6 +50,9 @@ class ExposureExport(Export):
     series: str
     gpus: int | None
     """Null where no measured count shows it."""
+    latency_share: float | None
+    """Of the time of the gradients' all-reduces at the largest measured count of nodes, which grows with their number;
+    null where it was not measured."""
 
 
 class PredictionsExport(Export):

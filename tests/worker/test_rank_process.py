@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +37,14 @@ def test_a_signal_that_ends_the_copy_ends_the_process(number: signal.Signals) ->
 def test_an_exit_code_is_passed_on_and_after_success_the_process_goes_on() -> None:
     assert end_of("os._exit(3)") == (3, "")
     assert end_of("0") == (0, "goes on\n")
+
+
+@pytest.mark.slow
+def test_a_rank_whose_group_was_removed_leaves(tmp_path: Path) -> None:
+    """Of a launcher that was killed: nobody bounds the wait for its next launch."""
+    program = "import sys; from pathlib import Path; from torchscale.worker.rank_process import group_launches; "
+    program += "print(list(group_launches(Path(sys.argv[1]))))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "gone")], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"

@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +26,7 @@ import psutil
 from torchscale.errors import MachineError
 from torchscale.schema.launch.task import COPY_NAME, RANK_PROCESS
 from torchscale.util.logs import KEPT_BYTES, free_middle
+from torchscale.util.process_exit import end_with_parent
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
 """Environment variable that marks everything a launch started."""
@@ -40,7 +42,6 @@ KILL_GRACE_SECONDS = 5.0
 useless."""
 
 _PROC = Path("/proc/self/stat")
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Bound before any fork: between fork and exec a child of a threaded process may only make plain calls.
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -92,7 +93,7 @@ class ManagedProcess:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,  # Ctrl-C reaches us alone, and we decide
-                preexec_fn=_die_with_parent if _LIBC else None,  # noqa: PLW1509 - one prctl call, see _LIBC
+                preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509 - plain calls alone
             )
         except OSError as error:
             raise MachineError(f"cannot start {argv[0]}: {error.strerror or error}") from error
@@ -240,11 +241,6 @@ def tail(path: Path, max_bytes: int = 8192) -> str:
             return file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _die_with_parent() -> None:
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 _started_here: set[int] = set()

@@ -9,6 +9,8 @@ import sys
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
+# Bound before any fork: between fork and exec a child of a threaded process may only make plain calls.
+_LIBC = ctypes.CDLL(None)
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
@@ -17,10 +19,13 @@ def stop_signals() -> tuple[signal.Signals, ...]:
     return (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,)))
 
 
-def end_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent ends, however that happens (Linux)."""
+def end_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when ``parent``, which started it, ends, however that happens; leave at once
+    if it has ended already (Linux)."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 def flush_output() -> None:
@@ -30,7 +35,7 @@ def flush_output() -> None:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    ctypes.CDLL(None).fflush(None)
+    _LIBC.fflush(None)
 
 
 def exit_at_once(status: int) -> NoReturn:

@@ -17,7 +17,7 @@ from time import monotonic, perf_counter, sleep
 from typing import NoReturn
 
 from torchscale.schema.launch.task import COPY_NAME, GroupItem, LaunchTask
-from torchscale.util.process_exit import exit_at_once, flush_output
+from torchscale.util.process_exit import end_with_parent, exit_at_once, flush_output
 from torchscale.worker.heap import keep_freed_memory
 
 _PR_SET_PDEATHSIG = 1
@@ -88,7 +88,7 @@ def run_in_copy(run: Callable[[], int]) -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the copy alone tells where the rank is
     copy = os.fork()
     if copy == 0:
-        _die_with(parent)
+        end_with_parent(parent)
         name_process(COPY_NAME)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         exit_with_status_of(run)
@@ -137,7 +137,7 @@ def group_launches(channel: Path) -> Iterator[GroupItem]:
         path = channel / f"item-{number}.json"
         deadline = monotonic() + _HANDOVER_SECONDS
         while not path.exists():
-            if (channel / "end").exists() or monotonic() > deadline:
+            if not channel.exists() or (channel / "end").exists() or monotonic() > deadline:
                 return
             if not record_of_last.exists():  # other ranks are still at it; the launcher bounds how long
                 deadline = monotonic() + _HANDOVER_SECONDS
@@ -145,14 +145,6 @@ def group_launches(channel: Path) -> Iterator[GroupItem]:
         item = GroupItem.model_validate_json(path.read_bytes())
         record_of_last = Path(item.directory) / "rank-0.json"
         yield item
-
-
-def _die_with(parent: int) -> None:
-    """Ask the kernel to end this process when ``parent`` dies, and end now if it is dead already."""
-    if sys.platform == "linux":
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 def _die_with_parent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -161,7 +162,9 @@ def _prepare_process(number: int) -> None:
     cannot be handed over, as where /dev/shm is full. Python's queue drops that batch, and the rank would wait for it
     for ever."""
     del number
-    end_with_parent()
+    rank = multiprocessing.parent_process()
+    if rank is not None and rank.pid is not None:
+        end_with_parent(rank.pid)
     Queue._on_queue_feeder_error = staticmethod(_end_process)  # type: ignore[attr-defined]
 
 

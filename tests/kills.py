@@ -50,7 +50,7 @@ class Kills:
         isolation: ``cell`` or ``group``.
         content: Of the config.
         longest_seconds: Of a session before it is killed. It grows while no launch gets done, as on a busy machine, so
-            that kills do not stay in the same launch.
+            that kills do not stay in the same launch, and shrinks where launches get done or a sweep ends by itself.
         killed: How often torchscale was killed while it ran.
         ended: Sweeps that ended by themselves.
         phases: phase of the sweep → kills in it.
@@ -90,11 +90,11 @@ class Kills:
         if phase:
             self.killed += 1
             self.phases[phase] = self.phases.get(phase, 0) + 1
-            change = LONGER if len(self._complete) == before else SHORTER
-            self.longest_seconds = min(MOST_SECONDS, self.longest_seconds * change)
         else:
             assert process.returncode == 0, output
             self._check_whole()
+        change = LONGER if phase and len(self._complete) == before else SHORTER
+        self.longest_seconds = min(MOST_SECONDS, self.longest_seconds * change)
 
     def finish(self) -> None:
         """Resume the sweep to its end, and check it.

@@ -27,6 +27,8 @@ MODEL = ("--model", "tiny-decoder", "--batch-size", "2", "--gpus", "2", "--devic
 LONG = 9.0
 """Seconds over which the moments are spread: past the start of ranks, into what they measure."""
 SHORT = 1.5
+REFUSED = 3
+"""What ``predict`` ends with where it was faster than Ctrl-C: the run has one count."""
 
 
 def check_files(directory: Path) -> None:
@@ -49,7 +51,7 @@ def check_files(directory: Path) -> None:
             (("profile", *MODEL, "--max-steps", "400"), LONG),
             (("export", "--to", "parquet", "results/run", "-o", "tables"), SHORT),
             (("report", "results/run", "-o", "out.html"), SHORT),
-            (("compare", "results/run", "results/run", "-o", "out.html"), SHORT),
+            (("compare", "results/run", "results/run", "--allow-undecided", "-o", "out.html"), SHORT),
             (("history", "results/run", "--html", "out.html", "--db", "out.sqlite"), SHORT),
             (("predict", "--source", "results/run", "--gpus", "4", "-o", "out.html"), SHORT),
         ],
@@ -72,7 +74,8 @@ def test_ctrl_c_at_many_moments(
         finally:
             process.kill()
         if not any(said in output for said in BEFORE_ANY_CODE_OF_OURS):
-            assert process.returncode in (0, 130, -signal.SIGINT), output
+            by_itself = REFUSED if arguments[0] == "predict" else 0
+            assert process.returncode in (by_itself, 130, -signal.SIGINT), output
             assert "Traceback" not in output
         longest = max(longest, time.monotonic() - pressed)
         codes[process.returncode] += 1

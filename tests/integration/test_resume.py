@@ -70,7 +70,9 @@ def test_ctrl_c(program: Program, presses: int, isolation: str, record_property:
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)
     output, _ = process.communicate(timeout=ENDED_SECONDS)
-    assert process.returncode == 130, output
+    # The second one may arrive when all is said and done; a shell shows 130 for either.
+    assert process.returncode in (130, -signal.SIGINT) if presses == 2 else process.returncode == 130, output
+    assert "Interrupted." in output
     assert "Traceback" not in output
     assert time.monotonic() - pressed < ENDED_SECONDS
     (record,) = program.records().values()
@@ -88,7 +90,11 @@ def test_ctrl_c(program: Program, presses: int, isolation: str, record_property:
 @pytest.mark.campaign
 def test_a_closed_terminal(program: Program, record_property: Callable[[str, object], None]) -> None:
     config = program.config(models={**NET, "fault": "hang", "step": 6}, gpu_counts=[2])
-    process = program.start("benchmark", config)
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where these tests run under nohup
+    try:
+        process = program.start("benchmark", config)
+    finally:
+        signal.signal(signal.SIGHUP, inherited)
     wait_for_file(program.directory, "results/run/cells/*/launch-0/progress.jsonl", process)
     process.send_signal(signal.SIGHUP)
     output, _ = process.communicate(timeout=ENDED_SECONDS)

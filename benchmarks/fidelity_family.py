@@ -230,7 +230,7 @@ def _ours(case: Case, directory: Path, *, warmup: int, steps: int, malloc: str) 
     if record.state is not State.OK or not isinstance(record.payload, TrainingResult):
         raise SystemExit(f"{case.title}: {record.state.value}: {record.reason}")
     ranks = record.payload.ranks
-    seconds = max(sum(batch.seconds for batch in rank.batches) for rank in ranks)
+    seconds = max(rank.batches.total_seconds for rank in ranks)
     faults = [rank.signals.minor_faults for rank in ranks if rank.signals is not None]
     return case.batch_size * case.ranks * steps / seconds, max(item.per_step for item in faults if item is not None)
 

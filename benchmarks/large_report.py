@@ -29,7 +29,7 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import MemoryUse
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.signals import SignalDigest
-from torchscale.schema.launch.steps import StepDigest
+from torchscale.schema.launch.steps import RankSteps, StepDigest
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.node.machine import Machine
@@ -121,7 +121,9 @@ def made_up_record(cell: TrainingCell, seed: int) -> LaunchRecord:
         gpus=tuple(GpuUse.model_validate({"uuid": f"GPU-{rank}", **use}) for rank in range(count)),
     )
     steps = steps_digest(seconds.max(axis=0))
-    return launch_record(cell, 0, batches, ranks, steps=steps, rank_steps=digests, signals=signals, telemetry=telemetry)
+    return launch_record(
+        cell, 0, batches, ranks, steps=steps, rank_steps=RankSteps.of(digests), signals=signals, telemetry=telemetry
+    )
 
 
 def steps_digest(seconds: np.typing.NDArray[np.float64]) -> StepDigest:

@@ -30,12 +30,12 @@ from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.rank import MemoryUse, RankRecord
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.signals import LinkSample, RankSignals, SignalDigest, StepWindows
-from torchscale.schema.launch.steps import StepDigest
+from torchscale.schema.launch.steps import RankSteps
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.node.machine import Machine
-from torchscale.util.files import atomic_write_text
+from torchscale.util.files import atomic_write_model
 
 DEVICES = 8
 TEMPLATES = 6
@@ -74,9 +74,8 @@ def write_results(directory: Path, hosts: int, cells: int) -> int:
             templates.append(made_up_launch(entry.cell, hosts, number))
         launch = directory / "cells" / entry.cell.id / "launch-0"
         launch.mkdir(parents=True)
-        text = _of_cell(templates[number % TEMPLATES], entry.cell).model_dump_json(indent=1)
-        atomic_write_text(launch / "record.json", f"{text}\n")
-        total += len(text)
+        atomic_write_model(launch / "record.json", _of_cell(templates[number % TEMPLATES], entry.cell))
+        total += (launch / "record.json").stat().st_size
     return total
 
 
@@ -96,9 +95,9 @@ def made_up_launch(cell: TrainingCell, hosts: int, seed: int) -> LaunchRecord:
     waits = group.reshape(BATCHES, -1).mean(axis=1) - compute
     latest = np.bincount(own.argmax(axis=0), minlength=count) / STEPS
     signals = SignalDigest(
-        compute=tuple(map(tuple, compute.tolist())),
-        data_wait=tuple(map(tuple, (compute * 0.02).tolist())),
-        wait=tuple(map(tuple, waits.tolist())),
+        compute=_in_nanoseconds(compute),
+        data_wait=_in_nanoseconds(compute * 0.02),
+        wait=_in_nanoseconds(waits),
         transfer=tuple((compute.mean(axis=0) * 0.05).tolist()),
         blame=tuple(latest.tolist()),
         exposed_p50=0.1 * mean,
@@ -114,7 +113,7 @@ def made_up_launch(cell: TrainingCell, hosts: int, seed: int) -> LaunchRecord:
         batches,
         ranks,
         steps=steps_digest(group),
-        rank_steps=tuple(_rank_digest(group) for _ in range(count)),
+        rank_steps=RankSteps.of([steps_digest(group)] * count),
         signals=signals,
         telemetry=_telemetry(sum(batches)),
         nodes=tuple(
@@ -131,6 +130,10 @@ def made_up_launch(cell: TrainingCell, hosts: int, seed: int) -> LaunchRecord:
     )
 
 
+def _in_nanoseconds(seconds: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
+    return tuple(map(tuple, seconds.round(9).tolist()))
+
+
 def _hostname(host: int) -> str:
     return f"synthetic-{host:03d}"
 
@@ -144,12 +147,6 @@ def _windows(own: NDArray[np.float64], group: NDArray[np.float64]) -> StepWindow
         compute_us=tuple(map(tuple, compute.astype(int).tolist())),
         quiet_us=tuple(map(tuple, (0.4 * compute).astype(int).tolist())),
     )
-
-
-def _rank_digest(seconds: NDArray[np.float64]) -> StepDigest:
-    """Records hold the single values of the group's steps alone."""
-    whole = steps_digest(seconds)
-    return whole.model_copy(update={"seconds": whole.seconds.model_copy(update={"values": ()})})
 
 
 def _rank(cell: TrainingCell, rank: int, batches: list[float], own: NDArray[np.float64]) -> RankRecord:

@@ -139,9 +139,9 @@ def _sweep(isolation: str, cells: Cells) -> Measured:
     for record in records:
         ranks = record["payload"]["ranks"]
         diagnosis += (ranks[0]["signals"] or {}).get("unsynchronized_wall_seconds") or 0.0
-        in_steps += ranks[0]["warmup"]["seconds"] + sum(batch["seconds"] for batch in ranks[0]["batches"])
-        seconds = max(sum(batch["seconds"] for batch in rank["batches"]) for rank in ranks)
-        steps = sum(batch["steps"] for batch in ranks[0]["batches"])
+        in_steps += ranks[0]["warmup"]["seconds"] + sum(ranks[0]["batches"]["seconds"])
+        seconds = max(sum(rank["batches"]["seconds"]) for rank in ranks)
+        steps = sum(ranks[0]["batches"]["steps"])
         samples = ranks[0]["samples_per_step"]
         rates[samples, len(ranks)] = samples * len(ranks) * steps / seconds
     return Measured(wall, in_steps, diagnosis, rates)

@@ -266,7 +266,7 @@ def event_clock(session: Session, _: float) -> Outcome:
     cell = _measured(session)
     record = session.directory / "training" / "cells" / cell["cell_id"] / "launch-0" / "record.json"
     rank = json.loads(record.read_text())["payload"]["ranks"][0]
-    by_events = sum(batch["seconds"] for batch in rank["batches"])
+    by_events = sum(rank["batches"]["seconds"])
     wall = rank["measured_until"] - rank["measured_from"]
     share = by_events / wall
     right = CLOCK_RANGE[0] <= share <= CLOCK_RANGE[1]

@@ -13,7 +13,7 @@ from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import HostLoad, MemoryUse, RankRecord, Setup
 from torchscale.schema.launch.record import LaunchRecord, payload
-from torchscale.schema.launch.steps import Batch, StepDigest, StopRule, Warmup
+from torchscale.schema.launch.steps import BatchTimes, RankSteps, StepDigest, StopRule, Warmup
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.node.environment import DeviceInfo, Environment, Versions
 from torchscale.schema.node.machine import Machine
@@ -85,8 +85,8 @@ def rank_record(
         "samples_per_step": cell.per_device_batch_size,
         "tokens_per_step": None,
         "setup": Setup(import_seconds=1, process_group_seconds=0.1, build_seconds=1, first_step_seconds=0.2),
-        "warmup": Warmup(steps=20, seconds=2.0, steady=True, batches=(Batch(steps=10, seconds=1.0),) * 2),
-        "batches": tuple(Batch(steps=10, seconds=seconds) for seconds in batches),
+        "warmup": Warmup(steps=20, seconds=2.0, steady=True, batches=BatchTimes(steps=(10, 10), seconds=(1.0, 1.0))),
+        "batches": BatchTimes(steps=(10,) * len(batches), seconds=tuple(batches)),
         "stop_rule": StopRule.CONVERGED,
         "memory": MemoryUse(resident_before_bytes=100, resident_peak_bytes=300 + rank),
         "host_load": HostLoad(
@@ -127,7 +127,7 @@ def launch_record(
         "seconds": 2.0 + sum(batches) + 5.0,
         "exit_code": 0,
     }
-    measured: dict[str, Any] = {"ranks": records, "steps": steps, "rank_steps": (steps,) * len(records)}
+    measured: dict[str, Any] = {"ranks": records, "steps": steps, "rank_steps": RankSteps.of([steps] * len(records))}
     of_payload = {key: changes.pop(key) for key in list(changes) if key in TrainingResult.model_fields}
     return LaunchRecord(**{**defaults, "payload": TrainingResult(**{**measured, **of_payload}), **changes})
 

@@ -73,9 +73,11 @@ def test_models_that_do_things_to_their_process(
         task = (program.directory / "results/run/cells" / name / "task.json").read_text()
         kind = next(kind for kind in KINDS if f'"kind": "{kind}"' in task)
         (rank,) = record["payload"]["ranks"]
-        times = [batch["seconds"] / batch["steps"] for batch in rank["batches"]]
+        times = [
+            seconds / steps for seconds, steps in zip(rank["batches"]["seconds"], rank["batches"]["steps"], strict=True)
+        ]
         step = statistics.median(times)
-        measured = sum(batch["seconds"] for batch in rank["batches"])
+        measured = sum(rank["batches"]["seconds"])
         assert rank["measured_until"] - rank["measured_from"] >= 0.9 * measured
         size = sum(path.stat().st_size for path in (program.directory / "results/run/cells" / name).glob("*.log"))
         assert size < 17 * 2**20

@@ -14,7 +14,7 @@ from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import HangCause
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.launch.steps import StepSample
+from torchscale.schema.launch.steps import RankSteps, StepSample
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
@@ -232,8 +232,8 @@ def test_a_step_of_the_group_is_the_slowest_ranks(tmp_path: Path) -> None:
     result = training_result(record)
     assert result.steps is not None
     assert result.steps.seconds.mean == pytest.approx((2 + 4 + 3) / 3)
-    assert [digest.seconds.mean for digest in result.rank_steps] == pytest.approx([2.0, 7 / 3])
-    assert [digest.mean_backward for digest in result.rank_steps] == pytest.approx([1.0, 7 / 6])
+    assert result.rank_steps.mean == pytest.approx((2.0, 7 / 3))
+    assert result.rank_steps.mean_backward == pytest.approx((1.0, 7 / 6))
     assert (tmp_path / "steps-rank-0.jsonl").exists()
 
 
@@ -251,7 +251,7 @@ def test_steps_of_different_number_or_cut_off_give_no_digest_of_the_group(tmp_pa
     assert len(training_result(record).rank_steps) == 2
     with (tmp_path / "steps-rank-0.jsonl").open("a") as file:
         file.write('{"step": 2, "sec')
-    assert training_result(collect(tmp_path)).rank_steps == ()
+    assert training_result(collect(tmp_path)).rank_steps == RankSteps()
 
 
 def test_a_rank_record_that_cannot_be_read_counts_as_not_written(tmp_path: Path) -> None:

@@ -148,8 +148,8 @@ def test_steps_add_up_to_batches_and_phases_to_steps(two_ranks: tuple[Path, Laun
     directory, record, _ = two_ranks
     for rank in training_result(record).ranks:
         lines = [json.loads(line) for line in (directory / f"steps-rank-{rank.rank}.jsonl").read_text().splitlines()]
-        assert len(lines) == sum(batch.steps for batch in rank.batches) == 30
-        assert sum(line["seconds"] for line in lines) == pytest.approx(sum(batch.seconds for batch in rank.batches))
+        assert len(lines) == rank.batches.total_steps == 30
+        assert sum(line["seconds"] for line in lines) == pytest.approx(rank.batches.total_seconds)
         for line in lines:
             phases = line["data_wait"] + line["forward"] + line["backward"] + line["optimizer"]
             phases += (line["exposed_sync"] or 0.0) + (line["buffer_sync"] or 0.0)
@@ -157,19 +157,17 @@ def test_steps_add_up_to_batches_and_phases_to_steps(two_ranks: tuple[Path, Laun
     result = training_result(record)
     assert result.steps is not None
     assert result.steps.seconds.count == 30
-    assert result.steps.seconds.mean >= max(steps.seconds.mean for steps in result.rank_steps) - 1e-12
+    assert result.steps.seconds.mean >= max(result.rank_steps.mean) - 1e-12
 
 
 def test_all_ranks_measure_the_same_batches(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
     first, second = training_result(two_ranks[1]).ranks
-    assert [batch.steps for batch in first.batches] == [batch.steps for batch in second.batches] == [3] * 10
-    assert [batch.steps for batch in first.warmup.batches] == [batch.steps for batch in second.warmup.batches]
+    assert first.batches.steps == second.batches.steps == (3,) * 10
+    assert first.warmup.batches.steps == second.warmup.batches.steps
     assert first.warmup.steady == second.warmup.steady
     # They start each batch together and wait for each other in it. A single batch of three steps may differ by as long
     # as the machine keeps one rank waiting; all together may not.
-    assert sum(batch.seconds for batch in first.batches) == pytest.approx(
-        sum(batch.seconds for batch in second.batches), rel=0.5
-    )
+    assert first.batches.total_seconds == pytest.approx(second.batches.total_seconds, rel=0.5)
 
 
 def test_memory_is_the_models_and_not_that_of_the_libraries_it_needs(
@@ -189,13 +187,13 @@ def test_the_time_of_a_launch_covers_its_parts(two_ranks: tuple[Path, LaunchReco
             rank.setup.process_group_seconds,
             rank.setup.build_seconds,
             rank.warmup.seconds,
-            *(batch.seconds for batch in rank.batches),
+            *rank.batches.seconds,
         ]
         assert min(parts) > 0
         assert sum(parts) < record.seconds
         assert rank.warmup.seconds > rank.setup.first_step_seconds
         assert rank.host_load.process_seconds <= rank.host_load.wall_seconds * 1.2
-        assert rank.host_load.wall_seconds >= sum(batch.seconds for batch in rank.batches)
+        assert rank.host_load.wall_seconds >= rank.batches.total_seconds
 
 
 def test_no_process_is_left(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:

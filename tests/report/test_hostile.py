@@ -175,8 +175,8 @@ def test_what_is_left_out_is_named(folder: RunFolder) -> None:
     cases = {
         "schema version 99; this torchscale reads up to 2": changed(content, ["schema_version"], 99),
         "payload.training.steps.seconds.p50": changed(content, ["payload", "steps", "seconds", "p50"], float("nan")),
-        "payload.training.ranks.0.batches.0.seconds": changed(
-            content, ["payload", "ranks", 0, "batches", 0, "seconds"], -3.0
+        "payload.training.ranks.0.batches.seconds.0": changed(
+            content, ["payload", "ranks", 0, "batches", "seconds", 0], -3.0
         ),
         "unheard_of": {**content, "unheard_of": 1},
         "cell_id": without(content, ["cell_id"]),
@@ -187,7 +187,7 @@ def test_what_is_left_out_is_named(folder: RunFolder) -> None:
             summary = read_summary(folder.path)
             assert any(told in problem and entry.cell.id in problem for problem in summary.problems), told
             assert told in report_of(folder)
-        path.write_text(json.dumps(changed(content, ["payload", "ranks", 0, "batches", 0, "seconds"], 1e308)))
+        path.write_text(json.dumps(changed(content, ["payload", "ranks", 0, "batches", "seconds", 0], 1e308)))
         cell = read_summary(folder.path).cells[-1]
         assert cell.state is State.INVALID
         assert "contradicts itself" in cell.reason

@@ -128,7 +128,7 @@ def test_figures_are_plotlys_and_by_title(runs: torchscale.Results) -> None:
 
 def test_records_are_typed(runs: torchscale.Results) -> None:
     record = runs.records("two", runs.cells["cell_id"].iloc[2])[0]
-    assert training_result(record).ranks[0].batches[0].steps == 10
+    assert training_result(record).ranks[0].batches.steps[0] == 10
     with pytest.raises(UsageError, match="no run 'three'"):
         runs.records("three", "x")
     with pytest.raises(UsageError, match="has no cell"):

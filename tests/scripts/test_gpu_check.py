@@ -175,7 +175,7 @@ def test_events_against_the_wall_clock(wall: float, result: str, tmp_path: Path)
     made.cells = {"bf16": cell()}
     folder = tmp_path / "training" / "cells" / "c" / "launch-0"
     folder.mkdir(parents=True)
-    rank = {"batches": [{"seconds": 4.9}] * 2, "measured_from": 100.0, "measured_until": 100.0 + wall}
+    rank = {"batches": {"seconds": [4.9] * 2}, "measured_from": 100.0, "measured_until": 100.0 + wall}
     (folder / "record.json").write_text(json.dumps({"payload": {"ranks": [rank]}}))
     assert script.event_clock(made, 5).result == result
 

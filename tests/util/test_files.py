@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from torchscale.errors import OutputError
-from torchscale.util.files import atomic_path, atomic_write_text, leads_out, read_bounded
+from torchscale.schema.launch.steps import BatchTimes
+from torchscale.util.files import atomic_path, atomic_write_model, atomic_write_text, leads_out, read_bounded
 
 
 @pytest.mark.parametrize("function", ["replace", "fsync"])
@@ -30,6 +31,16 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(
     monkeypatch.undo()
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
+
+
+@pytest.mark.parametrize(("count", "indented"), [(10, True), (200_000, False)])
+def test_only_json_that_somebody_reads_is_indented(tmp_path: Path, count: int, *, indented: bool) -> None:
+    path, model = tmp_path / "file.json", BatchTimes(steps=(1,) * count, seconds=(0.5,) * count)
+    atomic_write_model(path, model)
+    text = path.read_text()
+    assert (text.count("\n") > 1) is indented
+    assert text.endswith("}\n")
+    assert BatchTimes.model_validate_json(text) == model
 
 
 @pytest.mark.slow

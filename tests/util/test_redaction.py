@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import copy
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from tests.factories import cells, experiment, experiment_file, launch_record
+from torchscale.schema.launch.failure import FailureKind, RankFailure
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
 from torchscale.util import redaction
 from torchscale.util.redaction import (
@@ -202,6 +209,52 @@ def test_options_of_a_config_are_redacted_by_their_names() -> None:
     text = redact_model(file).model_dump_json()
     assert SECRET not in text
     assert '"tokens":512' in text
+
+
+def test_every_text_of_a_file_is_looked_at() -> None:
+    cell = cells()[0]
+    config = experiment(models=[{"name": "pkg:build", "path": "a"}], launch={"env": {"A": "b"}})
+    files: list[BaseModel] = [
+        experiment_file(config, [PlannedCell(cell=cell, skip_reason="too large")]),
+        launch_record(
+            cell,
+            command=("torchrun", "x"),
+            failures=(RankFailure(rank=0, kind=FailureKind.ERROR, type="E", message="m", time=1.0),),
+            nodes=(LaunchNode(node_rank=0, hostname="h", address="10.0.0.1", first_rank=0, ranks=1),),
+        ),
+    ]
+    planted = 0
+    for file in files:
+        content = json.loads(file.model_dump_json())
+        for path in list(leaves(content)):
+            try:
+                damaged = type(file).model_validate(changed(content, path, f"x {SECRET}"))
+            except ValidationError:  # of a fixed list
+                continue
+            assert any(SECRET in text for texts in redaction._texts_in([damaged]) for text in texts), path
+            planted += 1
+    assert planted >= 30
+
+
+def leaves(content: object, path: tuple[str | int, ...] = ()) -> Iterator[list[str | int]]:
+    """Paths to all texts."""
+    if isinstance(content, str):
+        yield list(path)
+    elif isinstance(content, dict):
+        for key, value in content.items():
+            yield from leaves(value, (*path, key))
+    elif isinstance(content, list):
+        for place, value in enumerate(content):
+            yield from leaves(value, (*path, place))
+
+
+def changed(content: Any, path: list[str | int], value: object) -> Any:
+    whole = copy.deepcopy(content)
+    parent = whole
+    for key in path[:-1]:
+        parent = parent[key]
+    parent[path[-1]] = value
+    return whole
 
 
 def test_no_field_of_ours_is_named_like_a_secret() -> None:

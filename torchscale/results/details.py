@@ -11,8 +11,10 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
 from torchscale.store.run_folder import RunFolder
+from torchscale.util.gc import gc_paused
 
 
+@gc_paused()
 def read_details(directory: Path, experiment: ExperimentFile, cells: Iterable[TrainingCell]) -> dict[str, LaunchDetail]:
     """The first launch of each of ``cells``, by cell id; a cell without a launch that can be read is left out.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TypeVar
@@ -9,6 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from torchscale.schema.base import SCHEMA_VERSION
+from torchscale.schema.launch.earlier import in_current_form
 from torchscale.util.files import leads_out, read_bounded
 from torchscale.util.redaction import redact_model
 
@@ -59,12 +61,15 @@ def read_model(root: Path, path: Path, model: type[M]) -> M:
         refused = _refused_version(_version_in(text))
         if refused is not None:
             raise OtherVersionError(f"{name}: {refused}") from error
-        raise damaged(_first_mistake(error)) from error
+        earlier = _of_earlier_form(text, model)
+        if earlier is None:
+            raise damaged(_first_mistake(error)) from error
+        content = earlier
     # The form may fit where the meaning does not.
     refused = _refused_version(getattr(content, "schema_version", SCHEMA_VERSION))
     if refused is not None:
         raise OtherVersionError(f"{name}: {refused}")
-    return redact_model(content, text.decode())
+    return redact_model(content)
 
 
 def read_lines(root: Path, path: Path, model: type[M]) -> tuple[M, ...]:
@@ -85,6 +90,14 @@ def read_lines(root: Path, path: Path, model: type[M]) -> tuple[M, ...]:
         except ValidationError:
             continue
     return tuple(contents)
+
+
+def _of_earlier_form(text: bytes, model: type[M]) -> M | None:
+    """What an earlier version of this format wrote; ``None`` for what is damaged."""
+    try:
+        return model.model_validate_json(json.dumps(in_current_form(json.loads(text))))
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        return None
 
 
 def _refused_version(version: int | None) -> str | None:

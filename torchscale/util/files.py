@@ -17,6 +17,10 @@ from torchscale.util.redaction import redact_model
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+_LARGEST_INDENTED = 1 << 20
+"""Characters of a JSON file up to which it is written for people too. A record of a thousand ranks has seven times as
+many, and a third of them would be indentation, which every reader has to skip."""
+
 
 def atomic_write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically: temporary file in the same directory, fsync, rename, fsync of the directory.
@@ -96,8 +100,13 @@ def atomic_write_text(path: Path, text: str) -> None:
 
 
 def atomic_write_model(path: Path, model: BaseModel) -> None:
-    """Write a schema object as indented JSON without secrets, atomically; raises as :func:`atomic_write_bytes` does."""
-    atomic_write_text(path, redact_model(model).model_dump_json(indent=1) + "\n")
+    """Write a schema object as JSON without secrets, atomically; raises as :func:`atomic_write_bytes` does. It is
+    indented, unless it is longer than anybody reads."""
+    cleaned = redact_model(model)
+    text = cleaned.model_dump_json(indent=1)
+    if len(text) > _LARGEST_INDENTED:
+        text = cleaned.model_dump_json()
+    atomic_write_text(path, f"{text}\n")
 
 
 def fsync_directory(directory: Path) -> None:

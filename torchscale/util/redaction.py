@@ -7,11 +7,14 @@ of well-known tokens, and the values that this process's environment holds under
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -220,27 +223,63 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(shown)
 
 
-def redact_model(model: M, text: str | None = None) -> M:
+def redact_model(model: M) -> M:
     """``model`` without secrets in its texts; itself where there are none. What the form of a field does not allow to
-    be redacted (a name of a fixed list) stays. ``text`` is its JSON, where that is at hand."""
+    be redacted (a name of a fixed list) stays."""
     secrets = secret_values()
-    text = model.model_dump_json() if text is None else text
-    if not may_hold_secrets(text, secrets):
+    texts = set(itertools.chain.from_iterable(_texts_in([model])))
+    if not any(_is_suspicious(text) or any(secret in text for secret in secrets) for text in texts):
         return model
-    return _redacted(type(model), json.loads(text), model, secrets)
+    return _redacted(type(model), model.model_dump(mode="json"), model, secrets)
 
 
-def may_hold_secrets(text: str, secrets: Sequence[str]) -> bool:
-    """Whether a JSON document has a text or a key that would be redacted, or one of ``secrets``. Documents have many
-    numbers and few different texts, so these are looked at once each."""
-    if any(secret in text or json.dumps(secret)[1:-1] in text for secret in secrets):
+def _texts_in(values: Collection[object]) -> Iterator[Iterable[str]]:
+    """All texts and keys of mappings within ``values``. Records have many parts of one kind, many numbers and few
+    different texts: values of one type are looked at together, and what cannot hold a text by its type not at all."""
+    kinds: set[type[Any]] = set(map(type, values))
+    for kind in kinds - _WITHOUT_TEXT:
+        members: Collection[Any] = values if len(kinds) == 1 else [value for value in values if type(value) is kind]
+        names = _fields_with_text(kind)  # type: ignore[arg-type] # a class is hashable
+        if kind is str:
+            yield members
+        elif issubclass(kind, (tuple, list, set, frozenset)):
+            yield from _texts_in(list(itertools.chain.from_iterable(members)))
+        elif issubclass(kind, dict):
+            yield from _texts_in([item for mapping in members for pair in mapping.items() for item in pair])
+        elif names is not None:
+            for name in names:
+                yield from _texts_in([getattr(member, name) for member in members])
+        elif not issubclass(kind, Enum):
+            yield map(str, members)
+
+
+_WITHOUT_TEXT: frozenset[type[Any]] = frozenset((int, float, bool, type(None)))
+
+
+@functools.cache
+def _fields_with_text(kind: type) -> tuple[str, ...] | None:
+    """Of a schema class, the attributes whose values can contain a text; ``None`` for other classes."""
+    fields = getattr(kind, "model_fields", None)
+    if fields is None:
+        return None
+    names = tuple(name for name, field in fields.items() if _may_hold_text(field.annotation))
+    return (*names, "__pydantic_extra__") if kind.model_config.get("extra") == "allow" else names  # type: ignore[attr-defined]
+
+
+def _may_hold_text(annotation: object) -> bool:
+    """Whether values of this type can contain a text that is not one of a fixed list."""
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return False
+    if origin is Annotated:
+        return _may_hold_text(get_args(annotation)[0])
+    if origin in (Union, UnionType, tuple, list, set, frozenset):
+        return any(_may_hold_text(part) for part in get_args(annotation) if part is not Ellipsis)
+    if not isinstance(annotation, type):
         return True
-    if "\\" not in text:  # then every mark begins or ends a text, and splitting is three times as fast
-        return any(map(_is_suspicious, set(text.split('"')[1::2])))
-    return any(_is_suspicious(str(json.loads(quoted))) for quoted in set(_JSON_TEXT.findall(text)))
-
-
-_JSON_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+    if (names := _fields_with_text(annotation)) is not None:
+        return bool(names)
+    return annotation not in _WITHOUT_TEXT and not issubclass(annotation, Enum)
 
 
 @functools.lru_cache(maxsize=4096)

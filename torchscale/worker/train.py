@@ -15,7 +15,7 @@ from torchscale.config.strategy import Ddp
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Phase, Progress
 from torchscale.schema.launch.rank import FlopCount, MemoryUse, RankRecord, Setup
-from torchscale.schema.launch.steps import Batch, EpochSample, StepSample, StopRule, Warmup
+from torchscale.schema.launch.steps import Batch, BatchTimes, EpochSample, StepSample, StopRule, Warmup
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.identity import rank_identity
 from torchscale.worker.measure.compilation import CompilationMeter
@@ -95,7 +95,7 @@ def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, 
             compile_seconds=None if compilation is None else compilation.seconds,
         ),
         warmup=warmup,
-        batches=tuple(batches),
+        batches=BatchTimes.of(batches),
         stop_rule=stop_rule,
         memory=memory_use,
         host_load=host_load,
@@ -154,17 +154,16 @@ class _Launch:
             steps=2 + sum(batch.steps for batch in batches),
             seconds=first.batch.seconds + second.batch.seconds + math.fsum(batch.seconds for batch in batches),
             steady=bool(self._ranks.broadcast_scalar(rule.is_steady(batches))),
-            batches=tuple(batches),
+            batches=BatchTimes.of(batches),
         )
 
     def measure(self, warmup: Warmup, collector: SignalCollector) -> tuple[list[Batch], StopRule]:
         """Run the measured batches and write their steps. Returns the batches and the rule that ended the
         measurement."""
         steps_per_epoch = self._steps_per_epoch
-        last = warmup.batches[-1]
         rule = MeasurementRule(
             self._rule,
-            step_seconds=last.seconds / last.steps,
+            step_seconds=warmup.batches.seconds[-1] / warmup.batches.steps[-1],
             steps_per_epoch=steps_per_epoch,
             budget_left=self.budget_left(),
         )

@@ -10,7 +10,7 @@ from torchscale.analysis.summary.run import summarize
 from torchscale.analysis.training.flags import Flag, other_processes_share
 from torchscale.schema.launch.rank import FlopCount, HostLoad
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.launch.steps import StopRule, Warmup
+from torchscale.schema.launch.steps import BatchTimes, RankSteps, StopRule, Warmup
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.experiment_file import PlannedCell
@@ -73,7 +73,12 @@ def test_without_a_measured_baseline_there_is_no_efficiency() -> None:
 
 
 def test_an_efficiency_carries_the_flags_of_both_cells() -> None:
-    shaky = launch_record(ONE, ranks=[rank_record(ONE, warmup=Warmup(steps=1, seconds=1, steady=False, batches=()))])
+    shaky = launch_record(
+        ONE,
+        ranks=[
+            rank_record(ONE, warmup=Warmup(steps=1, seconds=1, steady=False, batches=BatchTimes(steps=(), seconds=())))
+        ],
+    )
     _, two = summarize(run({ONE.id: [shaky], TWO.id: [launch_record(TWO)]})).cells
     assert two.flags == ()
     assert two.efficiency is not None
@@ -203,7 +208,7 @@ def test_phases_that_do_not_add_up() -> None:
     steps = training_result(launch_record(TWO)).steps
     assert steps is not None
     off = steps.model_copy(update={"mean_forward": steps.mean_forward + 0.05})
-    assert flags_of(launch_record(TWO, rank_steps=(off, off))) == (Flag.PHASES_INCONSISTENT,)
+    assert flags_of(launch_record(TWO, rank_steps=RankSteps.of([off, off]))) == (Flag.PHASES_INCONSISTENT,)
 
 
 def load(busy: float, own: float, *, pinned: bool, cores: int = 1) -> HostLoad:

@@ -6,7 +6,7 @@ from tests.factories import cells, launch_record, rank_record, training_result
 from torchscale.analysis.training.flags import Flag, launch_flags
 from torchscale.analysis.training.throughput import batch_step_seconds, samples_per_second
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.launch.steps import Batch
+from torchscale.schema.launch.steps import Batch, BatchTimes
 
 TWO = cells(batch_sizes=[8], gpu_counts=[2])[0]
 
@@ -15,7 +15,7 @@ def record_of(first: list[tuple[int, float]], second: list[tuple[int, float]]) -
     """A launch of two ranks with these batches of (steps, seconds)."""
     ranks = [
         rank_record(TWO, rank).model_copy(
-            update={"batches": tuple(Batch(steps=steps, seconds=seconds) for steps, seconds in batches)}
+            update={"batches": BatchTimes.of(Batch(steps=steps, seconds=seconds) for steps, seconds in batches)}
         )
         for rank, batches in enumerate((first, second))
     ]

@@ -22,8 +22,10 @@ def straggling_node(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
     were one rank make it a straggler."""
     del findings
     hosts = signals.hosts or ()
-    machines = list(dict.fromkeys(hosts))
-    rows = [[row for row, host in enumerate(hosts) if host == machine] for machine in machines]
+    rows_of: dict[str, list[int]] = {}
+    for row, host in enumerate(hosts):
+        rows_of.setdefault(host, []).append(row)
+    machines, rows = list(rows_of), list(rows_of.values())
     if len(machines) < 2 or min(map(len, rows)) < _MIN_RANKS:
         return None
     compute = signals.compute
@@ -69,7 +71,7 @@ def by_machine(signals: Signals, rows: Sequence[Sequence[int]]) -> Signals:
         compute=means(signals.compute),
         wait=means(signals.wait),
         blame=None if signals.blame is None else np.array([signals.blame[part].sum() for part in parts]),
-        unsynchronized=None if apart is None else tuple(np.concatenate([apart[row] for row in part]) for part in parts),
+        unsynchronized=None if apart is None else tuple(_mean_passes([apart[row] for row in part]) for part in parts),
         windows=None
         if windows is None
         else replace(windows, compute=_mean_rows(windows.compute, parts), quiet=means(windows.quiet)),
@@ -77,6 +79,12 @@ def by_machine(signals: Signals, rows: Sequence[Sequence[int]]) -> Signals:
         other_processes=mean_of_each(signals.other_processes),
         host_bound=mean_of_each(signals.host_bound),
     )
+
+
+def _mean_passes(ranks: Sequence[SignalSeries]) -> SignalSeries:
+    """Passes of the ranks of a machine, which run them at the same time."""
+    shortest = min(map(len, ranks))
+    return np.asarray(np.mean([passes[:shortest] for passes in ranks], axis=0))
 
 
 def _mean_rows(values: Matrix, parts: Sequence[Sequence[int]]) -> Matrix:

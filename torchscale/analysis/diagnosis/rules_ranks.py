@@ -152,7 +152,8 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     waited_for = cost >= COST_FLOOR * signals.step_seconds and (len(compute) == 2 or blame[row] >= blame_floor)
     if not slow or not waited_for or mean < EXPLAINED_SHARE * late_data:
         return None
-    if (doubt := _doubt(signals, row, excess, mean / typical)) is not None:
+    quiet, unsynchronized = _quiet(signals, row, mean / typical), _unsynchronized(signals, row)
+    if (doubt := _doubt(signals, row, excess, quiet, unsynchronized)) is not None:
         return doubt
     rank, share = signals.ranks[row], format_percent(float(blame[row]), 0)
     return Finding(
@@ -167,8 +168,8 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
             f"compute time {format_seconds(float(means[row]))} a step against {format_seconds(typical)} "
             f"(median of the others): {format_seconds(mean)} ± {format_seconds(half or 0.0)} more, "
             f"over {signals.steps} steps",
-            *_quiet_evidence(signals, row, mean / typical),
-            *_unsynchronized_evidence(signals, row),
+            *_quiet_evidence(signals, quiet),
+            *_unsynchronized_evidence(signals, unsynchronized),
             *_host_evidence(signals, row, mean),
         ),
         advice=f"compare rank {rank}'s device with the others (clocks, temperature, ECC, PCIe width, NUMA binding, "
@@ -198,15 +199,15 @@ def _blocks(values: Matrix, steps: SignalSeries) -> Matrix:
     return np.stack([np.average(values[:, part], axis=1, weights=steps[part]) for part in parts], axis=1)
 
 
-def _doubt(signals: Signals, row: int, excess: SignalSeries, relative: float) -> str | None:
-    """Why a rank that is slower in its steps, by ``relative`` of the others' compute, is not called a straggler all the
-    same."""
+def _doubt(
+    signals: Signals, row: int, excess: SignalSeries, quiet: _Undisturbed | None, unsynchronized: _Undisturbed | None
+) -> str | None:
+    """Why a rank that is slower in its steps, by ``excess``, is not called a straggler all the same."""
     rank, mean = signals.ranks[row], float(excess.mean())
     quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
     if min(quarters) < STEADY_SHARE * mean:  # a slow rank is slow in every part of a run
         parts = ", ".join(format_seconds(max(0.0, quarter)) for quarter in quarters)
         return f"rank {rank} is slower by itself, but not steadily: {parts} a step from quarter to quarter"
-    quiet, unsynchronized = _quiet(signals, row, relative), _unsynchronized(signals, row)
     if quiet is None and unsynchronized is None and signals.origin is Origin.LAUNCH:
         return "no window without gradient synchronization was measured to check each rank's compute"
     slower_in_phases = quiet is not None and quiet.slower
@@ -220,8 +221,7 @@ def _doubt(signals: Signals, row: int, excess: SignalSeries, relative: float) ->
     return explained_by_processes(signals, row, mean)
 
 
-def _quiet_evidence(signals: Signals, row: int, relative: float) -> list[str]:
-    quiet = _quiet(signals, row, relative)
+def _quiet_evidence(signals: Signals, quiet: _Undisturbed | None) -> list[str]:
     if quiet is None or not quiet.slower or signals.origin is not Origin.LAUNCH:
         return []
     return [
@@ -230,8 +230,7 @@ def _quiet_evidence(signals: Signals, row: int, relative: float) -> list[str]:
     ]
 
 
-def _unsynchronized_evidence(signals: Signals, row: int) -> list[str]:
-    unsynchronized = _unsynchronized(signals, row)
+def _unsynchronized_evidence(signals: Signals, unsynchronized: _Undisturbed | None) -> list[str]:
     if unsynchronized is None or not unsynchronized.slower:
         return []
     excess = unsynchronized.mine / unsynchronized.others - 1
@@ -383,7 +382,6 @@ def _unsynchronized(signals: Signals, row: int) -> _Undisturbed | None:
 def _least_shift(mine: SignalSeries, theirs: SignalSeries) -> float:
     """By how much ``mine`` are longer at least: the lower end of the 95 % interval of the shift between two samples
     (Hodges and Lehmann's, from the normal approximation of Mann and Whitney's test), which no outlier moves."""
-    differences = np.sort(np.subtract.outer(mine, theirs).ravel())
     first, second = len(mine), len(theirs)
-    place = first * second / 2 - 1.96 * math.sqrt(first * second * (first + second + 1) / 12)
-    return float(differences[max(0, int(place))])
+    place = max(0, int(first * second / 2 - 1.96 * math.sqrt(first * second * (first + second + 1) / 12)))
+    return float(np.partition(np.subtract.outer(mine, theirs).ravel(), place)[place])

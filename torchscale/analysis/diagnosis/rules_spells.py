@@ -159,10 +159,14 @@ def slow_spells(windows: Windows, rows: Sequence[int]) -> Spells | str | None:
     if len(group) < MIN_WINDOWS:
         return None
     others = medians_of_others(group.compute)
-    may_have = [_may_have_spells(group, others, scale) for scale in _SCALES]
+    # A slow level lies below the slowest window: of a thousand ranks nearly none is left here.
+    slow = (group.compute - others).max(axis=1) >= SPELL_EXCESS * np.median(others, axis=1)
+    candidates = np.flatnonzero(slow).tolist()
+    may_have = [_may_have_spells(group.of(candidates), others[candidates], scale) for scale in _SCALES]
     by_row: list[Spells] = []
-    for row in np.flatnonzero(np.any(may_have, axis=0)).tolist():
-        scales = [scale for scale, may in zip(_SCALES, may_have, strict=True) if may[row]]
+    for place in np.flatnonzero(np.any(may_have, axis=0)).tolist():
+        row = candidates[place]
+        scales = [scale for scale, may in zip(_SCALES, may_have, strict=True) if may[place]]
         found = (_spells_at(group, others[row], row, scale) for scale in scales)
         by_row += itertools.islice((item for item in found if item is not None), 1)  # the shortest mean that shows them
     if not by_row:
@@ -183,7 +187,7 @@ def _lost(windows: Windows, others: SignalSeries, row: int, worst: Spells) -> fl
 
 def _may_have_spells(windows: Windows, others: Matrix, scale: int) -> NDArray[np.bool_]:
     """Which rows have two levels of compute as slow spells make them: the first conditions of :func:`_spells_at`, for
-    all rows at once. With a thousand ranks nearly none is left."""
+    all rows at once."""
     excess = _moving_mean(windows.compute - others, windows.steps, scale)
     fast, slow, scatter = _two_levels(excess)
     is_slow = slow >= SPELL_EXCESS * np.median(others, axis=1)

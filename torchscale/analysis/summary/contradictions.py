@@ -6,17 +6,20 @@ still say that a rank ran twice, or that batches took a tenth of their steps.
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from torchscale.schema.cells.collectives import CollectivesResult
 from torchscale.schema.cells.kinds import AnyCell, AnyRank, as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.launch.signals import RankSignals, SignalDigest
-from torchscale.schema.launch.steps import Digest, StepDigest
+from torchscale.schema.launch.signals import SignalDigest
+from torchscale.schema.launch.steps import Digest, RankSteps
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.state import State
@@ -39,7 +42,8 @@ def contradiction(cell_run: CellRun) -> str | None:
     cell = cell_run.planned.cell
     for record in cell_run.launches:
         if record.state is State.OK:
-            found = next(_in_record(record, cell), None)
+            with np.errstate(all="ignore"):  # of numbers that no measurement has, which is one of the things found
+                found = next(_in_record(record, cell), None)
             if found is not None:
                 return f"launch {record.launch}: {found}"
     return None
@@ -80,75 +84,81 @@ def _about_results(result: CollectivesResult) -> Iterator[str]:
 
 
 def _about_training(record: LaunchRecord, result: TrainingResult, cell: TrainingCell) -> Iterator[str]:
-    for rank in result.ranks:
+    ranks, measured = result.ranks, np.array([rank.batches.total_seconds for rank in result.ranks])
+    for rank in ranks:
         yield from _about_rank(rank, cell)
-    if len({tuple(batch.steps for batch in rank.batches) for rank in result.ranks}) > 1:
+    walls = np.array([rank.host_load.wall_seconds for rank in ranks])
+    between = _BETWEEN_SECONDS * np.array([len(rank.batches) for rank in ranks])
+    for place in np.flatnonzero(walls < measured * (1 - _SAME_TIME)).tolist():
+        which = f"rank {ranks[place].rank}"
+        yield f"{which}: its batches took {measured[place]:.4g} s, the measurement {walls[place]:.4g} s"
+    for place in np.flatnonzero(walls > measured * _MOST_BETWEEN + between).tolist():
+        which = f"rank {ranks[place].rank}"
+        yield f"{which}: its batches took {measured[place]:.4g} s of a measurement of {walls[place]:.4g} s"
+    if len({rank.batches.steps for rank in ranks}) > 1:
         yield "its ranks measured batches of different lengths"
-    for rank, steps in zip(result.ranks, result.rank_steps, strict=False):
-        yield from _about_times(rank, steps)
-    if result.rank_steps and len(result.rank_steps) != len(result.ranks):
-        yield f"steps of {len(result.rank_steps)} ranks, records of {len(result.ranks)}"
+    if result.rank_steps and len(result.rank_steps) != len(ranks):
+        yield f"steps of {len(result.rank_steps)} ranks, records of {len(ranks)}"
+    elif result.rank_steps:
+        yield from _about_rank_steps(ranks, measured, result.rank_steps)
     if result.steps is not None:
-        yield from _about_digest(result.steps.seconds, "steps")
+        yield from _about_digest(result.steps.seconds)
     if result.signals is not None:
-        yield from _about_signals(result.signals, len(result.ranks))
-    if result.ranks:
-        longest = max(rank.warmup.seconds + _measured(rank) for rank in result.ranks)
+        yield from _about_signals(result.signals, len(ranks))
+    if ranks:
+        longest = float((measured + [rank.warmup.seconds for rank in ranks]).max())
         if record.seconds < longest * (1 - _SAME_TIME):
             yield f"it took {record.seconds:g} s, and its warm-up and batches {longest:.4g} s"
 
 
 def _about_rank(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
-    which = f"rank {rank.rank}"
     if rank.samples_per_step != cell.per_device_batch_size:
-        yield f"{which} trained {rank.samples_per_step} samples a step, its cell has {cell.per_device_batch_size}"
+        trained = f"rank {rank.rank} trained {rank.samples_per_step} samples a step"
+        yield f"{trained}, its cell has {cell.per_device_batch_size}"
     if not rank.losses_finite:
-        yield f"its state is ok, and a loss of {which} was not finite"
+        yield f"its state is ok, and a loss of rank {rank.rank} was not finite"
     if rank.parameters_equal is False:
-        yield f"its state is ok, and {which} held other parameters than the rest"
+        yield f"its state is ok, and rank {rank.rank} held other parameters than the rest"
     if not rank.parameters_changed:
-        yield f"its state is ok, and no parameter of {which} changed"
-    if rank.signals is not None:
-        yield from _about_negative(rank.signals, which)
-    measured, wall = _measured(rank), rank.host_load.wall_seconds
-    if wall < measured * (1 - _SAME_TIME):
-        yield f"{which}: its batches took {measured:.4g} s, the measurement {wall:.4g} s"
-    if wall > measured * _MOST_BETWEEN + _BETWEEN_SECONDS * len(rank.batches):
-        yield f"{which}: its batches took {measured:.4g} s of a measurement of {wall:.4g} s"
+        yield f"its state is ok, and no parameter of rank {rank.rank} changed"
 
 
-def _about_negative(signals: RankSignals, which: str) -> Iterator[str]:
-    """Times and counts from 0 up."""
-    for name, value in vars(signals).items():
-        numbers = value if isinstance(value, tuple) else (value,)
-        for number in numbers:
-            if isinstance(number, (int, float)) and number < 0:
-                yield f"{which}: {name} is below 0"
-                break
-
-
-def _about_times(rank: RankRecord, steps: StepDigest) -> Iterator[str]:
+def _about_rank_steps(ranks: Sequence[RankRecord], measured: NDArray[np.float64], steps: RankSteps) -> Iterator[str]:
     """A rank's steps fill its batches."""
-    digest, count = steps.seconds, sum(batch.steps for batch in rank.batches)
-    if digest.count != count:
-        yield f"rank {rank.rank} measured {count} steps, and has the times of {digest.count}"
-    measured, of_steps = _measured(rank), digest.mean * digest.count
-    if abs(measured - of_steps) > _SAME_TIME * max(measured, of_steps):
-        yield f"rank {rank.rank}: its batches took {measured:.4g} s, the steps in them {of_steps:.4g} s"
-    yield from _about_digest(digest, f"steps of rank {rank.rank}")
+    counts, totals = np.array(steps.count), np.array([rank.batches.total_steps for rank in ranks])
+    for place in np.flatnonzero(counts != totals).tolist():
+        yield f"rank {ranks[place].rank} measured {totals[place]} steps, and has the times of {counts[place]}"
+    of_steps = counts * np.array(steps.mean)
+    for place in np.flatnonzero(np.abs(measured - of_steps) > _SAME_TIME * np.maximum(measured, of_steps)).tolist():
+        which = f"rank {ranks[place].rank}"
+        yield f"{which}: its batches took {measured[place]:.4g} s, the steps in them {of_steps[place]:.4g} s"
+    columns = {name: np.array(getattr(steps, name)) for name in (*_ASCENDING, "mean")}
+    for place, found in _out_of_order(columns):
+        yield f"steps of rank {ranks[place].rank}: {found}"
 
 
-def _about_digest(digest: Digest, what: str) -> Iterator[str]:
-    names = ("minimum", "p50", "p95", "p99", "maximum")
-    values = [getattr(digest, name) for name in names]
-    for name, value, following, larger in zip(names, values, names[1:], values[1:], strict=False):
-        if value > larger * (1 + _ROUNDING):
-            yield f"{what}: {name} {value:.4g} s is above {following} {larger:.4g} s"
-    if not digest.minimum * (1 - _ROUNDING) <= digest.mean <= digest.maximum * (1 + _ROUNDING):
-        yield f"{what}: mean {digest.mean:.4g} s is not between {digest.minimum:.4g} and {digest.maximum:.4g} s"
+def _about_digest(digest: Digest) -> Iterator[str]:
+    """Of the group's steps."""
+    columns = {name: np.array([getattr(digest, name)]) for name in (*_ASCENDING, "mean")}
+    for _, found in _out_of_order(columns):
+        yield f"steps: {found}"
     kept = digest.values
     if kept and (len(kept) > digest.count or list(kept) != sorted(kept)):
-        yield f"{what}: its values are not those of {digest.count} steps in ascending order"
+        yield f"steps: its values are not those of {digest.count} steps in ascending order"
+
+
+_ASCENDING = ("minimum", "p50", "p95", "p99", "maximum")
+
+
+def _out_of_order(columns: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[int, str]]:
+    """Digests whose quantiles do not ascend, or whose mean is not between their extremes: which, and what it says."""
+    for name, following in itertools.pairwise(_ASCENDING):
+        value, larger = columns[name], columns[following]
+        for place in np.flatnonzero(value > larger * (1 + _ROUNDING)).tolist():
+            yield int(place), f"{name} {value[place]:.4g} s is above {following} {larger[place]:.4g} s"
+    mean, least, most = columns["mean"], columns["minimum"], columns["maximum"]
+    for place in np.flatnonzero((mean < least * (1 - _ROUNDING)) | (mean > most * (1 + _ROUNDING))).tolist():
+        yield int(place), f"mean {mean[place]:.4g} s is not between {least[place]:.4g} and {most[place]:.4g} s"
 
 
 def _about_signals(signals: SignalDigest, ranks: int) -> Iterator[str]:
@@ -172,7 +182,3 @@ def _about_signals(signals: SignalDigest, ranks: int) -> Iterator[str]:
         lengths.update(len(row) for row in (*windows.compute_us, *windows.quiet_us))
         if len(lengths) > 1 or {len(windows.compute_us), len(windows.quiet_us)} != {ranks}:
             yield "signals.windows: its series differ in length"
-
-
-def _measured(rank: RankRecord) -> float:
-    return math.fsum(batch.seconds for batch in rank.batches)

@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from enum import Enum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from torchscale.analysis.stats.ratios import log_ratio
 from torchscale.analysis.stats.series import relative_drift
 from torchscale.analysis.training.throughput import batch_half_width, batch_step_seconds
 from torchscale.schema.cells.training import Measurement
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.record import LaunchRecord, payload
-from torchscale.schema.launch.steps import StepDigest, StopRule
+from torchscale.schema.launch.steps import RankSteps, StopRule
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.util.units import format_percent
@@ -80,7 +83,7 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
         flags.add(Flag.NOT_STEADY)
     if _drifts(seconds):
         flags.add(Flag.DRIFTING)
-    if any(_phases_off(steps) for steps in result.rank_steps):
+    if _phases_off(result.rank_steps):
         flags.add(Flag.PHASES_INCONSISTENT)
     if _share_devices(result.ranks):
         flags.add(Flag.OVERSUBSCRIBED)
@@ -156,14 +159,19 @@ def _share_devices(ranks: Sequence[RankRecord]) -> bool:
     devices = [(rank.hostname, rank.device.index) for rank in ranks if rank.device.kind != "cpu"]
     if devices:
         return len(set(devices)) < len(devices)
-    for host in {rank.hostname for rank in ranks}:
-        here = [rank for rank in ranks if rank.hostname == host]
+    for here in _by_host(ranks):
         if sum(rank.threads for rank in here) > len({cpu for rank in here for cpu in rank.cpus}):
             return True
     return False
 
 
-def _phases_off(steps: StepDigest) -> bool:
-    total = steps.mean_data_wait + steps.mean_forward + steps.mean_backward + steps.mean_optimizer
-    total += (steps.mean_sync or 0.0) + (steps.mean_bubble or 0.0)
-    return abs(total - steps.seconds.mean) > PHASE_LIMIT * steps.seconds.mean
+def _phases_off(steps: RankSteps) -> bool:
+    """Of any rank."""
+    measured = (steps.mean_data_wait, steps.mean_forward, steps.mean_backward, steps.mean_optimizer)
+    total = np.sum(measured, axis=0) + _or_zero(steps.mean_sync) + _or_zero(steps.mean_bubble)
+    mean = np.array(steps.mean)
+    return bool(np.any(np.abs(total - mean) > PHASE_LIMIT * mean))
+
+
+def _or_zero(seconds: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array([value or 0.0 for value in seconds])

@@ -14,20 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.signals import FetchedMemory, LinkProbe, Pauses, Signals, Windows
-from torchscale.schema.launch.steps import StepDigest
+from torchscale.schema.launch.steps import RankSteps
 from torchscale.schema.launch.training import TrainingResult
 
 
-def pooled_share(results: Sequence[TrainingResult], seconds: Callable[[StepDigest], float | None]) -> float | None:
+def pooled_share(
+    results: Sequence[TrainingResult], seconds: Callable[[RankSteps], Sequence[float | None]]
+) -> float | None:
     """A phase as a share of the step: per launch the sum over ranks ÷ the sum of the ranks' mean steps, then the mean
     over launches. ``None`` where a rank of any launch lacks it."""
     shares = []
     for result in results:
-        values = [seconds(digest) for digest in result.rank_steps]
+        values = seconds(result.rank_steps)
         known = [value for value in values if value is not None]
         if not known or len(known) < len(values):
             return None
-        shares.append(sum(known) / sum(digest.seconds.mean for digest in result.rank_steps))
+        shares.append(sum(known) / sum(result.rank_steps.mean))
     return statistics.fmean(shares)
 
 

@@ -29,6 +29,9 @@ from torchscale.schema.launch.signals import LinkSample, SignalDigest, StepWindo
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.launch.training import TrainingResult
 
+_DECIMALS = 9
+"""Nanoseconds, below what any clock here resolves: half the digits of a record of many ranks."""
+
 
 def digest_signals(ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[int]) -> SignalDigest:
     """What the diagnosis needs of the steps of all ranks.
@@ -42,7 +45,7 @@ def digest_signals(ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[
     edges = list(itertools.pairwise([0, *itertools.accumulate(batch_steps)]))
 
     def by_batch(values: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
-        return tuple(tuple(float(row[begin:end].mean()) for begin, end in edges) for row in values)
+        return tuple(tuple(round(float(row[begin:end].mean()), _DECIMALS) for begin, end in edges) for row in values)
 
     pauses = rare_long_steps(compute + data)
     long_steps = None if pauses is None else pauses.count
@@ -201,12 +204,13 @@ def _stages(degrees: Degrees) -> tuple[tuple[int, ...], ...] | None:
 def _read_windows(windows: StepWindows | None) -> Windows | None:
     if windows is None:
         return None
-    return Windows(
-        np.array(windows.steps, dtype=np.float64),
-        np.array(windows.wall_us) * 1e-6,
-        np.array(windows.compute_us) * 1e-6,
-        np.array(windows.quiet_us) * 1e-6,
+    steps, wall, compute, quiet = (
+        np.array(series, dtype=np.float64)
+        for series in (windows.steps, windows.wall_us, windows.compute_us, windows.quiet_us)
     )
+    if min(compute.min(initial=0), quiet.min(initial=0)) < 0:  # a bound on each of many values takes as long as reading
+        raise ValueError("times of its windows below 0")
+    return Windows(steps, wall * 1e-6, compute * 1e-6, quiet * 1e-6)
 
 
 def _fetched_memory(ranks: Sequence[RankRecord]) -> FetchedMemory | None:
@@ -225,7 +229,7 @@ def _fetched_memory(ranks: Sequence[RankRecord]) -> FetchedMemory | None:
 
 def _batch_steps(result: TrainingResult, digest: SignalDigest) -> NDArray[np.float64]:
     """Steps of each batch: what it counts in a mean."""
-    steps = [batch.steps for batch in result.ranks[0].batches]
+    steps = result.ranks[0].batches.steps
     if len(steps) != len(digest.compute[0]):
         raise ValueError(f"signals of {len(digest.compute[0])} batches beside {len(steps)} that were timed")
     return np.array(steps, dtype=float)

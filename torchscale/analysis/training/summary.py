@@ -27,7 +27,7 @@ from torchscale.analysis.training.throughput import (
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import FlopCount, RankRecord
 from torchscale.schema.launch.record import LaunchRecord, payload
-from torchscale.schema.launch.steps import Digest, StepDigest, StopRule
+from torchscale.schema.launch.steps import Digest, RankSteps, StopRule
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.analysis import ProfileAnalysis
@@ -289,27 +289,28 @@ def _compile_seconds(launches: Sequence[TrainingResult]) -> float | None:
 
 def _rank_step_means(launches: Sequence[TrainingResult], step: float) -> tuple[float, ...]:
     """As shares of the group's step in each launch, times the cell's; none where launches have other ranks."""
-    by_launch = [
-        [digest.seconds.mean / mean_step_seconds(result) for digest in result.rank_steps] for result in launches
-    ]
+    by_launch = []
+    for result in launches:
+        group = mean_step_seconds(result)
+        by_launch.append([mean / group for mean in result.rank_steps.mean])
     if len({len(shares) for shares in by_launch}) > 1:
         return ()
     return tuple(statistics.fmean(shares) * step for shares in zip(*by_launch, strict=True))
 
 
 def _phases(launches: Sequence[TrainingResult], step: float) -> Phases:
-    def seconds(read: Callable[[StepDigest], float | None]) -> float | None:
+    def seconds(read: Callable[[RankSteps], Sequence[float | None]]) -> float | None:
         share = pooled_share(launches, read)
         return None if share is None else share * step
 
-    def measured(read: Callable[[StepDigest], float]) -> float:
+    def measured(read: Callable[[RankSteps], Sequence[float]]) -> float:
         return seconds(read) or 0.0
 
     return Phases(
-        data_wait=measured(lambda digest: digest.mean_data_wait),
-        forward=measured(lambda digest: digest.mean_forward),
-        backward=measured(lambda digest: digest.mean_backward),
-        optimizer=measured(lambda digest: digest.mean_optimizer),
-        sync=seconds(lambda digest: digest.mean_sync),
-        bubble=seconds(lambda digest: digest.mean_bubble),
+        data_wait=measured(lambda steps: steps.mean_data_wait),
+        forward=measured(lambda steps: steps.mean_forward),
+        backward=measured(lambda steps: steps.mean_backward),
+        optimizer=measured(lambda steps: steps.mean_optimizer),
+        sync=seconds(lambda steps: steps.mean_sync),
+        bubble=seconds(lambda steps: steps.mean_bubble),
     )

@@ -11,8 +11,9 @@ from torchscale.schema.launch.training import TrainingResult
 
 def batch_step_seconds(result: TrainingResult) -> list[float]:
     """Mean step of each batch for the group; batches of a fixed number of steps may differ by one step."""
-    steps = [batch.steps for batch in result.ranks[0].batches]
-    return [seconds / count for seconds, count in zip(result.batch_seconds, steps, strict=False)]
+    return [
+        seconds / count for seconds, count in zip(result.batch_seconds, result.ranks[0].batches.steps, strict=False)
+    ]
 
 
 def mean_step_seconds(result: TrainingResult) -> float:

@@ -14,7 +14,7 @@ from torchscale.analysis.training.signals import digest_signals
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.signals import SignalDigest
-from torchscale.schema.launch.steps import EpochSample, StepDigest, StepSample
+from torchscale.schema.launch.steps import EpochSample, RankSteps, StepDigest, StepSample
 from torchscale.schema.launch.training import TrainingResult
 
 M = TypeVar("M", bound=BaseModel)
@@ -31,7 +31,7 @@ def collect_payload(directory: Path, ranks: Sequence[RankRecord]) -> TrainingRes
     return TrainingResult(
         ranks=tuple(ranks),
         steps=group,
-        rank_steps=per_rank,
+        rank_steps=RankSteps.of(per_rank),
         signals=signals,
         epochs=tuple(_read_lines(directory / "epochs.jsonl", EpochSample)),
     )
@@ -77,7 +77,7 @@ def _digests(
         return None, per_rank, None
     slowest = [max(step.seconds for step in steps) for steps in zip(*series, strict=True)]
     everything = [sample for samples in series for sample in samples]
-    batch_steps = [batch.steps for batch in ranks[0].batches]
+    batch_steps = ranks[0].batches.steps
     signals = digest_signals(series, batch_steps) if sum(batch_steps) == len(slowest) else None
     return _step_digest(everything, slowest), per_rank, signals
 

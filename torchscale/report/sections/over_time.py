@@ -49,14 +49,12 @@ def _cell_charts(cell: TrainingSummary, detail: LaunchDetail, summary: RunSummar
 
 
 def _by_rank(title: str, result: TrainingResult) -> Chart | None:
-    digests = [steps.seconds for steps in result.rank_steps]
-    if len(digests) < 2:
+    steps = result.rank_steps
+    if len(steps) < 2:
         return None
     ranks = tuple(float(rank.rank) for rank in result.ranks)
-    quantiles = (("median", "p50"), ("p95", "p95"), ("slowest", "maximum"))
-    series = tuple(
-        ChartSeries(name, ranks, tuple(getattr(digest, key) * 1e3 for digest in digests)) for name, key in quantiles
-    )
+    quantiles = (("median", steps.p50), ("p95", steps.p95), ("slowest", steps.maximum))
+    series = tuple(ChartSeries(name, ranks, tuple(seconds * 1e3 for seconds in values)) for name, values in quantiles)
     return Chart(
         name=chart_name("rank-steps", title),
         title=f"{title}: step by rank",
@@ -73,7 +71,7 @@ def _over_batches(title: str, result: TrainingResult) -> Chart | None:
     means = batch_step_seconds(result)
     if len(means) < 3:
         return None
-    ends = list(itertools.accumulate(batch.seconds for batch in result.ranks[0].batches))[: len(means)]
+    ends = list(itertools.accumulate(result.ranks[0].batches.seconds))[: len(means)]
     times = tuple(spread_out(ends, _MAX_POINTS))
     series = [ChartSeries("step", times, tuple(seconds * 1e3 for seconds in spread_out(means, _MAX_POINTS)))]
     compute = () if result.signals is None else result.signals.compute

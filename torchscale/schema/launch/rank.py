@@ -6,7 +6,7 @@ from pydantic import Field
 
 from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
 from torchscale.schema.launch.signals import RankSignals
-from torchscale.schema.launch.steps import Batch, StopRule, Warmup
+from torchscale.schema.launch.steps import BatchTimes, StopRule, Warmup
 from torchscale.schema.node.environment import RankIdentity
 
 
@@ -116,7 +116,7 @@ class RankRecord(RankIdentity):
     tokens_per_step: int | None
     setup: Setup
     warmup: Warmup
-    batches: tuple[Batch, ...]
+    batches: BatchTimes
     stop_rule: StopRule
     memory: MemoryUse
     host_load: HostLoad

@@ -64,17 +64,17 @@ class RankSignals(Frozen):
         throttle_reasons: What the driver gave between batches.
     """
 
-    unsynchronized_seconds: tuple[float, ...] | None = None
-    unsynchronized_wall_seconds: float | None = None
-    bucket_bytes: tuple[int, ...] | None = None
-    bucket_ready_seconds: tuple[float, ...] | None = None
+    unsynchronized_seconds: tuple[NotNegative, ...] | None = None
+    unsynchronized_wall_seconds: NotNegative | None = None
+    bucket_bytes: tuple[Count, ...] | None = None
+    bucket_ready_seconds: tuple[NotNegative, ...] | None = None
     link: LinkSample | None = None
-    collections: int
-    collection_seconds: float
-    longest_collection_seconds: float
-    page_faults: int
+    collections: Count
+    collection_seconds: NotNegative
+    longest_collection_seconds: NotNegative
+    page_faults: Count
     minor_faults: MinorFaults | None = None
-    allocation_retries: int | None = None
+    allocation_retries: Count | None = None
     throttle_reasons: tuple[str, ...] | None = None
 
 
@@ -92,8 +92,8 @@ class StepWindows(Frozen):
 
     steps: tuple[Count, ...]
     wall_us: tuple[Count, ...]
-    compute_us: tuple[tuple[Count, ...], ...]
-    quiet_us: tuple[tuple[Count, ...], ...]
+    compute_us: tuple[tuple[int, ...], ...]
+    quiet_us: tuple[tuple[int, ...], ...]
 
 
 class SignalDigest(Frozen):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from torchscale.schema.base import Count, Frozen, NotNegative
+from torchscale.schema.base import Count, Frozen, NotNegative, Positive
 
 
 class StopRule(str, Enum):
@@ -28,13 +30,50 @@ class Batch(Frozen):
     seconds: float = Field(gt=0)
 
 
+class BatchTimes(Frozen):
+    """Batches in columns: a launch has tens of them on each rank, and records of thousands of ranks are read often.
+
+    Attributes:
+        steps: Of each batch.
+        seconds: Wall time of each batch.
+    """
+
+    steps: tuple[Annotated[Count, Field(ge=1)], ...]
+    seconds: tuple[Positive, ...]
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch]) -> BatchTimes:
+        """The columns of these."""
+        kept = tuple(batches)
+        return cls(steps=tuple(batch.steps for batch in kept), seconds=tuple(batch.seconds for batch in kept))
+
+    @model_validator(mode="after")
+    def _same_length(self) -> BatchTimes:
+        if len(self.steps) != len(self.seconds):
+            raise ValueError(f"steps of {len(self.steps)} batches, seconds of {len(self.seconds)}")
+        return self
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def total_seconds(self) -> float:
+        """Of all batches."""
+        return sum(self.seconds)
+
+    @property
+    def total_steps(self) -> int:
+        """Of all batches."""
+        return sum(self.steps)
+
+
 class Warmup(Frozen):
     """Steps before the measurement. ``steady`` is false when the cap ended it."""
 
     steps: Count
     seconds: NotNegative
     steady: bool
-    batches: tuple[Batch, ...]
+    batches: BatchTimes
 
 
 class StepSample(Frozen):
@@ -126,3 +165,45 @@ class StepDigest(Frozen):
     mean_optimizer: float
     mean_sync: float | None = None
     mean_bubble: float | None = None
+
+
+class RankSteps(Frozen):
+    """Step times of each rank in columns, a value for each rank: what a :class:`StepDigest` says without single values.
+
+    ``mean_sync`` and ``mean_bubble`` are ``None`` for the ranks that did not measure them.
+    """
+
+    count: tuple[Annotated[Count, Field(ge=1)], ...] = ()
+    mean: tuple[NotNegative, ...] = ()
+    minimum: tuple[NotNegative, ...] = ()
+    p50: tuple[NotNegative, ...] = ()
+    p95: tuple[NotNegative, ...] = ()
+    p99: tuple[NotNegative, ...] = ()
+    maximum: tuple[NotNegative, ...] = ()
+    mean_data_wait: tuple[float, ...] = ()
+    mean_forward: tuple[float, ...] = ()
+    mean_backward: tuple[float, ...] = ()
+    mean_optimizer: tuple[float, ...] = ()
+    mean_sync: tuple[float | None, ...] = ()
+    mean_bubble: tuple[float | None, ...] = ()
+
+    @classmethod
+    def of(cls, ranks: Iterable[StepDigest]) -> RankSteps:
+        """The columns of these."""
+        kept = tuple(ranks)
+        times = {name: tuple(getattr(rank.seconds, name) for rank in kept) for name in _OF_SECONDS}
+        return cls(**times, **{name: tuple(getattr(rank, name) for rank in kept) for name in _OF_PHASES})
+
+    @model_validator(mode="after")
+    def _same_length(self) -> RankSteps:
+        lengths = {name: len(getattr(self, name)) for name in (*_OF_SECONDS, *_OF_PHASES)}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns of different lengths: {', '.join(f'{name} {n}' for name, n in lengths.items())}")
+        return self
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+
+_OF_SECONDS = ("count", "mean", "minimum", "p50", "p95", "p99", "maximum")
+_OF_PHASES = ("mean_data_wait", "mean_forward", "mean_backward", "mean_optimizer", "mean_sync", "mean_bubble")

@@ -8,7 +8,7 @@ from typing import Literal
 from torchscale.schema.base import Frozen
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.signals import SignalDigest
-from torchscale.schema.launch.steps import EpochSample, StepDigest
+from torchscale.schema.launch.steps import EpochSample, RankSteps, StepDigest
 
 
 class TrainingResult(Frozen):
@@ -17,7 +17,7 @@ class TrainingResult(Frozen):
     Attributes:
         ranks: Records of the ranks that left one, by rank.
         steps: Digest of the group's steps; ``None`` unless every rank left its steps.
-        rank_steps: Digest per rank, in the order of ``ranks``.
+        rank_steps: Digests of each rank's steps, in the order of ``ranks``.
         signals: Digest of the steps for the diagnosis; ``None`` unless every rank left its steps.
         epochs: Where epochs bound the run.
     """
@@ -25,15 +25,14 @@ class TrainingResult(Frozen):
     kind: Literal["training"] = "training"
     ranks: tuple[RankRecord, ...] = ()
     steps: StepDigest | None = None
-    rank_steps: tuple[StepDigest, ...] = ()
+    rank_steps: RankSteps = RankSteps()
     signals: SignalDigest | None = None
     epochs: tuple[EpochSample, ...] = ()
 
     @cached_property
     def batch_seconds(self) -> tuple[float, ...]:
         """Wall time of each batch for the group, the slowest rank's: ranks decide together when one ends."""
-        series = [[batch.seconds for batch in rank.batches] for rank in self.ranks]
-        return tuple(map(max, zip(*series, strict=False)))
+        return tuple(map(max, zip(*(rank.batches.seconds for rank in self.ranks), strict=False)))
 
     @cached_property
     def measured_steps(self) -> int:
@@ -42,4 +41,4 @@ class TrainingResult(Frozen):
         Raises:
             IndexError: no rank left a record.
         """
-        return sum(batch.steps for batch in self.ranks[0].batches[: len(self.batch_seconds)])
+        return sum(self.ranks[0].batches.steps[: len(self.batch_seconds)])

@@ -33,6 +33,17 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
 
 
+@pytest.mark.parametrize(("durable", "calls"), [(True, 2), (False, 0)])
+def test_only_what_must_outlast_a_power_cut_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, durable: bool, calls: int
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    atomic_write_text(tmp_path / "file", "text", durable=durable)
+    assert (tmp_path / "file").read_text() == "text"
+    assert len(synced) == calls
+
+
 @pytest.mark.parametrize(("count", "indented"), [(10, True), (200_000, False)])
 def test_only_json_that_somebody_reads_is_indented(tmp_path: Path, count: int, *, indented: bool) -> None:
     path, model = tmp_path / "file.json", BatchTimes(steps=(1,) * count, seconds=(0.5,) * count)

@@ -103,9 +103,9 @@ class Group:
         grouped = not self.is_fresh
         started = time.monotonic()
         kills = OomKills()
-        atomic_write_model(directory / "task.json", task)
+        atomic_write_model(directory / "task.json", task, durable=False)
         item = GroupItem(task=task, directory=str(directory.resolve()), cpu_sets=self._cpu_sets)
-        atomic_write_model(self._channel / f"item-{self._launches}.json", item)
+        atomic_write_model(self._channel / f"item-{self._launches}.json", item, durable=False)
         self._launches, self._last = self._launches + 1, directory
         records = [directory / f"rank-{rank}.json" for rank in range(task.cell.world_size)]
 
@@ -147,7 +147,7 @@ class Group:
                 self._sampler.close()
             if self._process.poll() is None:
                 with contextlib.suppress(OutputError):  # on a full disk they are killed
-                    atomic_write_text(self._channel / "end", "")
+                    atomic_write_text(self._channel / "end", "", durable=False)
                     wait_until(self._is_over, timeout_seconds=_END_SECONDS)
             # The ranks have gone: torchrun has nothing left to do, and would take half a second to notice.
             self._process.end(grace_seconds=0.0)

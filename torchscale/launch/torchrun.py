@@ -52,7 +52,7 @@ def run_launch(
     Raises:
         OutputError: ``directory`` cannot be written.
     """
-    atomic_write_model(directory / "task.json", task)
+    atomic_write_model(directory / "task.json", task, durable=False)
     command = torchrun_command(task.cell.world_size, directory, str(directory / "task.json"))
     started_at = datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds")
     clock = time.monotonic()

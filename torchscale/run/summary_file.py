@@ -50,7 +50,7 @@ class SummaryFile:
         """Replace the file (writes). A failure is kept for :attr:`summary`, and the next launch tries again: a table
         that can be made anew must not end a sweep whose launches are safe in their own files."""
         try:
-            atomic_write_text(self._path, self._csv.text(self._running.summary))
+            atomic_write_text(self._path, self._csv.text(self._running.summary), durable=False)
             self._problem = None
         except OutputError as error:
             self._problem = error.message

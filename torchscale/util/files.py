@@ -22,11 +22,17 @@ _LARGEST_INDENTED = 1 << 20
 many, and a third of them would be indentation, which every reader has to skip."""
 
 
-def atomic_write_bytes(path: Path, data: bytes) -> None:
+def atomic_write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Write a file atomically: temporary file in the same directory, fsync, rename, fsync of the directory.
 
     A new file gets the permissions that the umask leaves, an older one keeps its own. A device, a pipe and the like is
     written to and never replaced.
+
+    Args:
+        path: Of the file.
+        data: Its content.
+        durable: Whether it must be there after the machine has lost its power. Without, there is no fsync, which takes
+            10 ms on a disk: for files of a launch that counts only with its record, and for what can be made again.
 
     Raises:
         OutputError: the file cannot be written (disk full, no permission); an older file is left unchanged.
@@ -42,10 +48,12 @@ def atomic_write_bytes(path: Path, data: bytes) -> None:
             file.write(data)
             if mode is not None:
                 os.fchmod(file.fileno(), stat.S_IMODE(mode))
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
-        fsync_directory(path.parent)
+        if durable:
+            fsync_directory(path.parent)
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -94,19 +102,19 @@ def _write_through(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def atomic_write_text(path: Path, text: str) -> None:
-    """Write ``text`` as UTF-8, atomically; raises as :func:`atomic_write_bytes` does."""
-    atomic_write_bytes(path, text.encode("utf-8"))
+def atomic_write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write ``text`` as UTF-8 as :func:`atomic_write_bytes` does."""
+    atomic_write_bytes(path, text.encode("utf-8"), durable=durable)
 
 
-def atomic_write_model(path: Path, model: BaseModel) -> None:
-    """Write a schema object as JSON without secrets, atomically; raises as :func:`atomic_write_bytes` does. It is
-    indented, unless it is longer than anybody reads."""
+def atomic_write_model(path: Path, model: BaseModel, *, durable: bool = True) -> None:
+    """Write a schema object as JSON without secrets, as :func:`atomic_write_bytes` does. It is indented, unless it is
+    longer than anybody reads."""
     cleaned = redact_model(model)
     text = cleaned.model_dump_json(indent=1)
     if len(text) > _LARGEST_INDENTED:
         text = cleaned.model_dump_json()
-    atomic_write_text(path, f"{text}\n")
+    atomic_write_text(path, f"{text}\n", durable=durable)
 
 
 def fsync_directory(directory: Path) -> None:

@@ -55,11 +55,13 @@ def main() -> None:
 
 def _import_libraries(first: GroupItem) -> None:
     """What the ranks need for the first launch. Not a user's module, which may read the rank when it is imported."""
-    from torchscale.worker.rank import import_libraries  # noqa: PLC0415
+    from torchscale.worker.rank import import_libraries, import_optimizer_parts  # noqa: PLC0415
 
     training = training_workload(first.task.cell)
     if training is None or find_model(training.model) is not None:
         import_libraries(first.task.cell)
+    else:
+        import_optimizer_parts()
 
 
 def _run_rank(rank: int, processes: int, port: int, channel: Path, started: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import sys
 import traceback
@@ -38,10 +39,16 @@ def import_libraries(cell: AnyCell) -> bool:
     with contextlib.suppress(Exception):
         worker_kind(cell.kind)
         if training is not None:
+            import_optimizer_parts()
             before = _count_threads()
             import_model(training)
             return find_model(training.model) is not None or _count_threads() == before
     return True
+
+
+def import_optimizer_parts() -> None:
+    """Import what torch itself imports when the first optimizer is made, which takes a second: copies have it then."""
+    importlib.import_module("torch._dynamo")
 
 
 def _count_threads() -> int:

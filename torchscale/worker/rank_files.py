@@ -44,11 +44,11 @@ class RankFiles:
 
     def record(self, record: RankIdentity) -> None:
         """Write this rank's record: once it is there the measurement counts, whatever happens at exit."""
-        atomic_write_model(self._directory / f"rank-{self._rank}.json", record)
+        atomic_write_model(self._directory / f"rank-{self._rank}.json", record, durable=False)
 
     def failure(self, failure: RankFailure) -> None:
         """Write the failure that ended this rank."""
-        atomic_write_model(self._directory / f"error-rank-{self._rank}.json", failure)
+        atomic_write_model(self._directory / f"error-rank-{self._rank}.json", failure, durable=False)
 
     def _append(self, name: str, lines: Iterable[BaseModel]) -> None:
         text = "".join(line.model_dump_json() + "\n" for line in lines)

@@ -29,8 +29,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from torchscale.analysis.tuning.racing import paired_gain  # noqa: E402 - of this checkout
-from torchscale.analysis.tuning.search import START, Change, Setting  # noqa: E402
+from torchscale.analysis.tuning.gains import paired_gain  # noqa: E402 - of this checkout
+from torchscale.analysis.tuning.surface import START, Change, Setting  # noqa: E402
 from torchscale.config.choices import TuningAxis  # noqa: E402
 from torchscale.config.experiment import Experiment  # noqa: E402
 from torchscale.config.load import load_experiment_from  # noqa: E402

@@ -63,9 +63,10 @@ def tune(
 ) -> None:
     """Find the fastest setting of one config on this machine, and verify it.
 
-    Single changes race against the config in short launches by turns; what is surely slower is dropped. The winners are
-    combined, and the fastest combination is measured against the config in launches of its own. Settings that fail or
-    run out of memory are rows of the table. Global samples per second decide.
+    Every change runs once by itself in a short launch. From all launches so far follows what each combination may give;
+    the most promising ones are launched until little more is expected. The winner is then measured against the config
+    in launches by turns. Settings that fail or run out of memory are rows of the table. Global samples per second
+    decide.
 
     Settings that change what is computed need [bold]--allow-numerics[/bold]. The same command resumes an interrupted
     search. "Nothing better found" is an answer: exit code 0.

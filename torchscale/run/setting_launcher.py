@@ -12,7 +12,8 @@ from pathlib import Path
 from torchscale.analysis.training.flags import Flag, launch_flags
 from torchscale.analysis.training.throughput import mean_step_seconds, samples_per_second
 from torchscale.analysis.tuning.buckets import exposed_seconds, reduction
-from torchscale.analysis.tuning.search import START, Change, Measured, Search, Setting
+from torchscale.analysis.tuning.search import Measured, Search
+from torchscale.analysis.tuning.surface import START, Change, Setting
 from torchscale.config.choices import TuningAxis
 from torchscale.config.experiment import Experiment
 from torchscale.config.strategy import Ddp

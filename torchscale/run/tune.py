@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from torchscale.analysis.tuning.racing import Gain
-from torchscale.analysis.tuning.search import START, Change, Search, Setting, Trial
+from torchscale.analysis.tuning.gains import Gain
+from torchscale.analysis.tuning.search import Search, Trial
+from torchscale.analysis.tuning.surface import START, Change, Setting
 from torchscale.config.choices import TuningAxis
 from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
@@ -150,7 +151,7 @@ class TuneOutcome:
 
 
 def _ratio(gain: Gain | None) -> RatioExport | None:
-    if gain is None or gain.rounds < 2:
+    if gain is None:
         return None
     low, high = gain.interval()
     return RatioExport(ratio=gain.ratio, low=low, high=high, launches=gain.rounds)

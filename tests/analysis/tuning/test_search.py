@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
-from torchscale.analysis.tuning.search import MOST_ROUNDS, ROUNDS, START, Change, Measured, Search, Setting
+from torchscale.analysis.tuning.search import Measured, Search
+from torchscale.analysis.tuning.surface import START, Change, Setting
 
 AXES = {
     "compile": [Change("compile", "true")],
@@ -169,21 +172,53 @@ def test_an_interrupted_search_keeps_what_it_knows() -> None:
     assert search.trials[Change("compile", "true"),].gain is not None
 
 
-def test_a_noisy_machine_gets_more_rounds_and_finds_the_same() -> None:
-    """Launches differ by 6 %, as much as one of the changes gains: five rounds alone find it in two searches of three,
-    twelve in nine of ten."""
+def test_a_noisy_machine_finds_the_same() -> None:
+    """Launches differ by 6 %, as much as one of the changes gains."""
     gains = {"compile=true": 0.16, "fused=true": 0.06, "bucket=1": -0.1}
-    searches = [searched(gains=gains, noise=0.06, seed=seed) for seed in range(40)]
-    found = [search for search in searches if {change.axis for change in search.winner} >= {"compile", "fused"}]
-    assert len(found) >= 34
-    longest = max(len(trial.logs) for search in searches for trial in search.trials.values() if trial.setting != START)
-    assert ROUNDS < longest <= 4 * MOST_ROUNDS  # in up to three races and the verification
+    noisy = [searched(gains=gains, noise=0.06, seed=seed) for seed in range(20)]
+    found = [search for search in noisy if {change.axis for change in search.winner} >= {"compile", "fused"}]
+    assert len(found) >= 17
+
+
+def launched(search: Search) -> int:
+    return sum(trial.launches for trial in search.trials.values())
 
 
 def test_far_fewer_launches_than_an_exhaustive_search() -> None:
-    """Six axes of two to four values: 2⁴ · 3 · 4 combinations of five launches each."""
+    """Six axes of two to four values: 2⁴ · 3 · 4 combinations."""
     axes = {name: [Change(name, "true")] for name in "abcd"}
     axes |= {"e": [Change("e", value) for value in "12"], "f": [Change("f", value) for value in "123"]}
     search = run(Search(axes, budget_seconds=1e6), machine({"a=true": 0.1, "b=true": 0.05, "e=2": 0.07}))
     assert search.winner == (Change("a", "true"), Change("b", "true"), Change("e", "2"))
-    assert sum(trial.launches for trial in search.trials.values()) < 2**4 * 3 * 4 * 5 / 3
+    assert launched(search) < 2**4 * 3 * 4 / 2
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.03])
+def test_the_choice_is_about_as_good_as_the_best_combination(noise: float) -> None:
+    """Forty combinations whose changes add to and take from each other, on machines that drift: the choice is within
+    2 % of the best in nine of ten searches, with fewer launches than one of each combination."""
+    close, launches = 0, 0
+    for seed in range(20):
+        draw = random.Random(seed)
+        axes = {"a": ["1"], "b": ["1"], "c": ["1"], "d": ["1", "2", "3", "4"]}
+        changes = {axis: [Change(axis, value) for value in values] for axis, values in axes.items()}
+        alone = {change: draw.gauss(0.05, 0.12) for members in changes.values() for change in members}
+        together = {pair: draw.gauss(0, 0.03) for pair in itertools.combinations(sorted(alone), 2)}
+
+        def log(setting: Setting, alone: Any = alone, together: Any = together) -> float:
+            pairs = itertools.combinations(sorted(setting), 2)
+            return math.fsum([*(alone[change] for change in setting), *(together[pair] for pair in pairs)])
+
+        every = itertools.product(*([None, *members] for members in changes.values()))
+        best = max(log(tuple(change for change in chosen if change is not None)) for chosen in every)
+        drift = [0.0]
+
+        def measure(setting: Setting, draw: Any = draw, log: Any = log, drift: Any = drift) -> Measured:
+            drift[0] = 0.9 * drift[0] + draw.gauss(0, 0.3 * noise)
+            return Measured(log(setting) + drift[0] + draw.gauss(0, noise), 3.0)
+
+        search = run(Search(changes, budget_seconds=1e6), measure)
+        close += best - log(search.winner) < 0.02
+        launches += launched(search)
+    assert close >= 18
+    assert launches / 20 < 40

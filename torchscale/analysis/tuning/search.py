@@ -1,6 +1,6 @@
-"""The search for the fastest setting: races single changes against the start, combines the winners, tries the rest once
-more around the combination, and verifies the winner against the start in launches of its own. Pure: it asks for
-launches and is told what they measured.
+"""The search for the fastest setting: every change once by itself, then the launches from which most is expected, until
+little more is, then the winner against the start in launches of its own. Pure: it asks for launches and is told what
+they measured.
 """
 
 from __future__ import annotations
@@ -12,45 +12,26 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from torchscale.analysis.stats.series import student_t_quantile
-from torchscale.analysis.tuning.racing import (
-    MARGIN,
-    Gain,
-    Race,
-    Verdict,
-    paired_gain,
-    smallest_visible,
-)
+from torchscale.analysis.tuning.gains import Gain, Verdict, paired_gain, smallest_visible, verdict_of
+from torchscale.analysis.tuning.surface import START, SURE, Change, Outlook, Setting, Surface
 
-ROUNDS = 5
-"""Of a race: the standard error of five paired rounds is 0.63 of a launch's noise, and each further round takes as long
-as the first for less and less."""
-MOST_ROUNDS = 12
-"""Of settings that seem to gain after five, while the noise hides whether they do: the standard error of twelve is two
-thirds of that of five."""
+REGRET = 0.004
+"""The search for a winner ends where the fastest of all combinations is expected to be faster than the best by less, as
+a logarithm: a verification could hardly show it."""
+MOST_LAUNCHES = 10
+"""For each value of each axis, on the average: with launches that differ by a tenth the expected regret stays above
+:data:`REGRET` for very long."""
+_MIN_LAUNCHES = 2
+"""Of the best combination before the search ends, and of the winner without each of its changes."""
 _PROBE_ROUNDS = 4
 """Start against a run that exchanges nothing: with fewer than three degrees of freedom an interval is wide."""
 _MIN_PAIRS, _MAX_PAIRS = 4, 12
 """Of the verification: below four its t quantile is above 3; twelve halve the interval of four."""
-_HOPELESS = math.log(0.9)
-"""What loses a tenth by itself is not tried again with others: interactions of the settings here are smaller."""
+_USUAL_NOISE, _USUAL_DEGREES = 0.03, 1
+"""Standard deviation from launch to launch before any is known, and what that counts: as much as two launches of one
+setting."""
 _RESERVE = 0.4
-"""Largest share of the budget that is kept for combining and verifying."""
-_ONE_SIDED = 0.95
-"""Confidence that a change gains before it is combined; the verification decides, so this is not corrected for the
-number of changes."""
-
-
-class Change(NamedTuple):
-    """One key of the start at another value."""
-
-    axis: str
-    value: str
-
-
-Setting = tuple[Change, ...]
-"""Changes of the start, by axis; empty for the start itself."""
-
-START: Setting = ()
+"""Largest share of the budget that is kept for the verification."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +61,8 @@ class Trial:
         seconds: Wall time of all.
         state: ``ok``, or how its last launch failed.
         reason: Why.
-        gain: Over the start, from the race that measured both; ``None`` where they share no round.
-        verdict: What ended its race.
+        gain: Over the start, of the means of all launches; ``None`` for the start, and where it failed.
+        verdict: What that says.
     """
 
     setting: Setting
@@ -110,8 +91,6 @@ class Search:
     Attributes:
         trials: By setting, in the order in which they were first measured.
         winner: The fastest setting so far; the start where nothing is known to be faster.
-        verified: The winner over the start, in alternating launches that decided nothing else.
-        contributions: What each change of the winner gives.
         probe: The gain of exchanging nothing at all over the start; ``None`` where it was not measured.
         skipped: Axis → why nothing was tried on it.
         ending: Why the search is over.
@@ -132,13 +111,13 @@ class Search:
         self._choose = choose
         self.trials: dict[Setting, Trial] = {}
         self.winner: Setting = START
-        self.verified: Gain | None = None
-        self.contributions: tuple[Contribution, ...] = ()
         self.probe: Gain | None = None
         self.skipped: dict[str, str] = {}
         self.ending: Ending = "interrupted"
         self.spent_seconds = 0.0
-        self._noise: list[float] = []
+        self._history: list[tuple[Setting, float]] = []
+        self._verification: list[tuple[float, float]] = []
+        self._outlook: Outlook | None = None
         self._budget_used_up = False
 
     @property
@@ -148,15 +127,11 @@ class Search:
 
     @property
     def visible_gain(self) -> float | None:
-        """The smallest gain over the start that a verified comparison could have shown, as a share; ``None`` where
-        nothing was measured twice."""
+        """The smallest gain over the start that could have been seen, as a share: by the verification, or of a single
+        change by all launches. ``None`` before there are any."""
         if self.verified is not None:
             return smallest_visible(self.verified.error, self.verified.degrees)
-        gains = [trial.gain for trial in self.trials.values() if trial.gain is not None and trial.state == "ok"]
-        if not gains:
-            return None
-        largest = max(gains, key=lambda gain: gain.rounds)
-        return smallest_visible(largest.error, largest.degrees)
+        return None if self._outlook is None else smallest_visible(self._outlook.single_error, self._noise[1])
 
     @property
     def interaction(self) -> float | None:
@@ -164,30 +139,23 @@ class Search:
         from each other. ``None`` for a winner of one change."""
         together = self.trials[self.winner].gain if self.winner in self.trials else None
         alone = [self.trials[change,].gain for change in self.winner if (change,) in self.trials]
-        if len(self.winner) < 2 or together is None or len(alone) < len(self.winner):
+        known = [gain.log for gain in alone if gain is not None]
+        if len(self.winner) < 2 or together is None or len(known) < len(self.winner):
             return None
-        return math.expm1(together.log - math.fsum(gain.log for gain in alone if gain is not None))
+        return math.expm1(together.log - math.fsum(known))
 
     def launches(self) -> Generator[Setting, Measured, None]:
         """Settings to launch, one at a time; send what each measured."""
         self.ending = "interrupted"
         yield from self._probe_communication()
-        singles: dict[Setting, str] = {(change,): axis for axis, changes in self._tried_axes() for change in changes}
-        race = yield from self._race(START, singles)
+        yield from self._measure_singles()
         if self._start_failed:
             self.ending = "start failed"
             return
-        best = self._best_of_axes(race, singles)
-        if len(best) > 1:
-            yield from self._combine(best)
-        elif best:
-            self.winner = best[0]
+        surface = Surface(self._that_run())
+        yield from self._explore(surface)
+        yield from self._measure_contributions(surface)
         if self.winner != START:
-            for _ in self._axes:
-                before = self.winner
-                yield from self._try_around_the_winner()
-                if self.winner == before:
-                    break
             yield from self._verify()
         self.ending = "budget" if self._budget_used_up else "complete"
 
@@ -196,16 +164,14 @@ class Search:
         start = self.trials.get(START)
         return start is not None and start.state != "ok"
 
-    def _tried_axes(self) -> list[tuple[str, Sequence[Change]]]:
-        return [(axis, changes) for axis, changes in self._axes.items() if axis not in self.skipped]
-
     def _probe_communication(self) -> Generator[Setting, Measured, None]:
         """Skip axes that change communication alone if a run without any is not faster."""
         axes = [axis for axis in self._probed if self._axes.get(axis)]
         if self._probe == START or not axes:
             return
-        race = yield from self._race(START, {self._probe: "probe"}, rounds=_PROBE_ROUNDS, judged=False)
-        self.probe = race.gain(self._probe)
+        pairs: list[tuple[float, float]] = []
+        yield from self._alternate(self._probe, _PROBE_ROUNDS, pairs)
+        self.probe = paired_gain(pairs)
         if self.probe is None:
             return
         low, high = self.probe.interval()
@@ -222,178 +188,124 @@ class Search:
             if not self._axes[axis]:
                 self.skipped[axis] = "none is predicted to be faster"
 
-    def _race(
-        self, reference: Setting, groups: Mapping[Setting, str], *, rounds: int = ROUNDS, judged: bool = True
-    ) -> Generator[Setting, Measured, Race[Setting]]:
-        """Measure all once a round, in an order that turns around from round to round, until each is judged."""
-        logs: dict[Setting, list[float]] = {setting: [] for setting in (reference, *groups)}
-        still_open = list(groups)
-        for number in range(rounds):
-            order = [reference, *still_open]
-            for setting in order if number % 2 == 0 else order[::-1]:
-                if setting not in still_open and setting != reference:
-                    continue
-                if not self._affords(setting):
-                    self._budget_used_up = True
-                    if setting == reference:
-                        return self._ended(Race(reference, logs), {})
-                    still_open.remove(setting)  # a cheaper one may still fit
-                    continue
-                measured = yield setting
-                trial = self._note(setting, measured)
-                if measured.log is not None:
-                    logs[setting].append(measured.log)
-                elif setting == reference:
-                    return self._ended(Race(reference, logs), {})
-                else:
-                    still_open.remove(setting)
-                    logs[setting].clear()
-                    trial.verdict = Verdict.OPEN
-            race = Race(reference, logs)
-            judging = {setting: groups[setting] for setting in groups if logs[setting]}
-            verdicts = race.verdicts(judging, looks=rounds - 1) if judged else {}
-            self._ended(race, verdicts)
-            if number > 0:
-                still_open = [one for one in still_open if verdicts.get(one, Verdict.OPEN) is Verdict.OPEN]
-            if not still_open:
-                break
-        if judged:
-            yield from self._measure_longer(reference, logs, still_open, rounds)
-        return self._ended(Race(reference, logs), {})
-
-    def _measure_longer(
-        self, reference: Setting, logs: dict[Setting, list[float]], still_open: Sequence[Setting], rounds: int
-    ) -> Generator[Setting, Measured, None]:
-        """Further rounds of settings that seem to gain, until each surely does, seems to no more, or has had
-        :data:`MOST_ROUNDS`. To ask after each round whether a change gains takes some that do not; the verification, in
-        launches of its own, finds that."""
-        for number in range(rounds, MOST_ROUNDS):
-            race = Race(reference, logs)
-            still_open = [one for one in still_open if self._is_promising(race.gain(one))]
-            if not still_open:
+    def _measure_singles(self) -> Generator[Setting, Measured, None]:
+        """The start and every change by itself: which of them run at all, and roughly what each gives."""
+        singles: list[Setting] = [
+            (change,) for axis, changes in self._axes.items() if axis not in self.skipped for change in changes
+        ]
+        for setting in (START, *singles):
+            yield from self._measure(setting)
+            if self._start_failed:
                 return
-            order = [reference, *still_open]
-            for setting in order if number % 2 == 0 else order[::-1]:
-                if not self._affords(setting):
-                    self._budget_used_up = True
+
+    def _that_run(self) -> Mapping[str, Sequence[Change]]:
+        """Changes that did not fail by themselves, by axis."""
+        kept = {axis: [one for one in changes if self._ran((one,))] for axis, changes in self._axes.items()}
+        return {axis: changes for axis, changes in kept.items() if changes}
+
+    def _explore(self, surface: Surface) -> Generator[Setting, Measured, None]:
+        """Launch what is expected to be the fastest, and its strongest rivals, until little is expected of the rest."""
+        most = len(self._history) + MOST_LAUNCHES * sum(1 + len(changes) for changes in self._that_run().values())
+        while self._runs(START):
+            outlook = self._look_ahead(surface)
+            enough = outlook.regret < REGRET and self._runs(outlook.best) >= _MIN_LAUNCHES
+            if enough or len(self._history) >= most:
+                return
+            measured = yield from self._measure(outlook.next)
+            if measured is None:
+                return
+            if measured.log is None:
+                if outlook.next == START:
                     return
-                measured = yield setting
-                self._note(setting, measured)
-                if measured.log is None:
-                    return
-                logs[setting].append(measured.log)
-            self._ended(Race(reference, logs), {})
+                surface.exclude(outlook.next)
 
-    @staticmethod
-    def _is_promising(gain: Gain | None) -> bool:
-        return gain is not None and gain.log > MARGIN and gain.bound(1 - _ONE_SIDED) <= 0
-
-    def _ended(self, race: Race[Setting], verdicts: Mapping[Setting, Verdict]) -> Race[Setting]:
-        """Note gains over the start and verdicts with the trials."""
-        for setting in race.logs:
-            trial = self.trials.get(setting)
-            if trial is None or setting == race.reference or trial.state != "ok":
-                continue
-            gain = race.gain(setting, START) if START in race.logs else None
-            if gain is not None and (trial.gain is None or gain.rounds >= trial.gain.rounds):
-                trial.gain = gain
-            if setting in verdicts:
-                trial.verdict = verdicts[setting]
-        noise = race.noise
-        if noise is not None:
-            self._noise = [*self._noise[-1:], noise.variance]
-        return race
-
-    def _best_of_axes(self, race: Race[Setting], groups: Mapping[Setting, str]) -> list[Setting]:
-        """The fastest setting of each group, where it is surely faster than the reference; fastest first."""
-        best: dict[str, tuple[float, Setting]] = {}
-        for setting, group in groups.items():
-            gain = race.gain(setting)
-            failed = setting in self.trials and self.trials[setting].state != "ok"
-            if gain is None or failed or gain.bound(1 - _ONE_SIDED) <= 0:
-                continue
-            if group not in best or gain.log > best[group][0]:
-                best[group] = gain.log, setting
-        return [setting for _, setting in sorted(best.values(), reverse=True)]
-
-    def _combine(self, best: Sequence[Setting]) -> Generator[Setting, Measured, None]:
-        """The changes one upon the other, and all without each: the fastest of these wins."""
-        nested = [_joined(best[: number + 1]) for number in range(len(best))]
-        whole = nested[-1]
-        without = [_without(whole, change) for change in whole]
-        contenders = list(dict.fromkeys([*nested, *without]))
-        race = yield from self._race(START, dict.fromkeys(contenders, "combination"))
-        gains = {one: race.gain(one) for one in contenders if self._ran(one)}
-        known = {one: gain for one, gain in gains.items() if gain is not None and gain.bound(1 - _ONE_SIDED) > 0}
-        # a dropped setting's mean rests on fewer rounds; it lost to one that is still here
-        alive = [one for one in known if self.trials[one].verdict is not Verdict.SLOWER] or list(known)
-        self.winner = max(alive, key=lambda one: known[one].log, default=best[0])
-        self._contribute(race)
-
-    def _contribute(self, race: Race[Setting]) -> None:
-        """What each change gives to the winner, from a race that had the winner with and without it."""
-        found = {}
-        for change in self.winner:
-            gain = race.gain(self.winner, _without(self.winner, change))
-            if gain is not None:
-                found[change] = Contribution(change, gain)
-        kept = {one.change: one for one in self.contributions if one.change in self.winner}
-        self.contributions = tuple(
-            found.get(change) or kept[change] for change in self.winner if change in found | kept
-        )
-
-    def _try_around_the_winner(self) -> Generator[Setting, Measured, None]:
-        """Changes that lost by themselves may gain together with others: those that did not lose much once more."""
-        winner = self.winner
-        taken = {change.axis for change in winner}
-        groups: dict[Setting, str] = {}
-        for axis, changes in self._tried_axes():
-            for change in changes:
-                trial = self.trials.get((change,))
-                gain = None if trial is None or trial.state != "ok" else trial.gain
-                setting = _joined([_without_axis(winner, axis), (change,)])
-                lost = gain is None or gain.log < _HOPELESS or trial is None or trial.verdict is Verdict.NO_GAIN
-                if not lost and setting not in self.trials and (axis not in taken or len(winner) > 1):
-                    groups[setting] = axis
-        if not groups:
-            return
-        race = yield from self._race(winner, groups, rounds=ROUNDS)
-        better = self._best_of_axes(race, groups)
-        if better:
-            self.winner = better[0]
-            self._contribute(race)
+    def _look_ahead(self, surface: Surface) -> Outlook:
+        """What is expected after the launches so far; the winner is the simplest that is known to be faster."""
+        self._outlook = outlook = surface.outlook(self._history, self._noise[0])
+        self.winner = outlook.simplest if outlook.gain > SURE * outlook.error else START
+        return outlook
 
     def _verify(self) -> Generator[Setting, Measured, None]:
-        """Start and winner by turns (ABBA). How many pairs is fixed beforehand, from the noise of the races."""
-        pairs: list[tuple[float, float]] = []
-        for number in range(self._pairs_needed()):
+        """Start and winner by turns (ABBA). How many pairs is fixed beforehand, from the noise so far."""
+        yield from self._alternate(self.winner, self._pairs_needed(), self._verification)
+
+    @property
+    def verified(self) -> Gain | None:
+        """The winner over the start, in alternating launches that decided nothing else."""
+        return paired_gain(self._verification)
+
+    def _alternate(
+        self, setting: Setting, rounds: int, pairs: list[tuple[float, float]]
+    ) -> Generator[Setting, Measured, None]:
+        """Launch ``setting`` and the start by turns, until one fails or the budget ends; adds the logarithms of both to
+        ``pairs``."""
+        for number in range(rounds):
             logs: dict[Setting, float] = {}
-            for setting in (START, self.winner) if number % 2 == 0 else (self.winner, START):
-                if not self._affords(setting, reserve=False):
-                    self._budget_used_up = True
-                    self.verified = paired_gain(pairs)
+            for one in (START, setting) if number % 2 == 0 else (setting, START):
+                measured = yield from self._measure(one, reserve=False)
+                if measured is None or measured.log is None:
                     return
-                measured = yield setting
-                self._note(setting, measured)
-                if measured.log is None:
-                    return
-                logs[setting] = measured.log
-            pairs.append((logs[self.winner], logs[START]))
-            self.verified = paired_gain(pairs)
+                logs[one] = measured.log
+            pairs.append((logs[setting], logs[START]))
+
+    def _measure_contributions(self, surface: Surface) -> Generator[Setting, Measured, None]:
+        """The winner without each of its changes, where that was not measured on the way: a change that turns out to
+        give nothing leaves."""
+        while len(self.winner) > 1:
+            winner = self.winner
+            for without in (_without(winner, change) for change in winner):
+                while self._runs(without) < _MIN_LAUNCHES and (without not in self.trials or self._ran(without)):
+                    if (yield from self._measure(without)) is None:
+                        return
+            self._look_ahead(surface)
+            if not set(self.winner) < set(winner):
+                self.winner = winner
+                return
+
+    @property
+    def contributions(self) -> tuple[Contribution, ...]:
+        """What each change of the winner gives, of all launches."""
         if len(self.winner) == 1 and self.verified is not None:
-            self.contributions = (Contribution(self.winner[0], self.verified),)
+            return (Contribution(self.winner[0], self.verified),)
+        gains = {change: self._gain(self.winner, _without(self.winner, change)) for change in self.winner}
+        return tuple(Contribution(change, gain) for change, gain in gains.items() if gain is not None)
 
     def _pairs_needed(self) -> int:
         """So many that the interval's half-width is about a third of the gain seen."""
-        gain = self.trials[self.winner].gain
-        if gain is None or not self._noise:
-            return _MIN_PAIRS
-        variance = statistics.fmean(self._noise)
-        wanted = max(gain.log / 3, 0.003)
-        needed = 2 * variance * (student_t_quantile(0.975, 2 * _MIN_PAIRS) / wanted) ** 2
+        gain = 0.0 if self._outlook is None else self._outlook.gain
+        wanted = max(gain / 3, 0.003)
+        needed = 2 * self._noise[0] * (student_t_quantile(0.975, 2 * _MIN_PAIRS) / wanted) ** 2
         return max(_MIN_PAIRS, min(_MAX_PAIRS, math.ceil(needed)))
 
-    def _affords(self, setting: Setting, *, reserve: bool = True) -> bool:
+    @property
+    def _noise(self) -> tuple[float, int]:
+        """Variance of the logarithm from launch to launch of a setting, pooled over all, and its degrees of freedom."""
+        several = [trial.logs for trial in self.trials.values() if len(trial.logs) > 1]
+        degrees = sum(len(logs) - 1 for logs in several) + _USUAL_DEGREES
+        squares = sum(statistics.variance(logs) * (len(logs) - 1) for logs in several)
+        return (squares + _USUAL_DEGREES * _USUAL_NOISE**2) / degrees, degrees
+
+    def _gain(self, setting: Setting, over: Setting = START) -> Gain | None:
+        """Of the means of all launches; a setting that varies more than the others counts with its own variance."""
+        mine, theirs = (self.trials[one].logs if one in self.trials else [] for one in (setting, over))
+        if not mine or not theirs:
+            return None
+        variance, degrees = self._noise
+        own = [max(variance, statistics.variance(logs)) if len(logs) > 2 else variance for logs in (mine, theirs)]
+        error = math.sqrt(own[0] / len(mine) + own[1] / len(theirs))
+        rounds = min(len(mine), len(theirs))
+        return Gain(statistics.fmean(mine) - statistics.fmean(theirs), error, degrees, rounds)
+
+    def _measure(self, setting: Setting, *, reserve: bool = True) -> Generator[Setting, Measured, Measured | None]:
+        """What a launch measured; ``None`` where the budget has no room for it."""
+        if not self._affords(setting, reserve=reserve):
+            self._budget_used_up = True
+            return None
+        measured = yield setting
+        self._note(setting, measured)
+        return measured
+
+    def _affords(self, setting: Setting, *, reserve: bool) -> bool:
         """Whether the budget leaves room for a launch of it, and for a verification afterwards."""
         seen = [trial.seconds / trial.launches for trial in self.trials.values() if trial.launches]
         if not seen:
@@ -407,24 +319,25 @@ class Search:
     def _ran(self, setting: Setting) -> bool:
         return setting in self.trials and self.trials[setting].state == "ok"
 
-    def _note(self, setting: Setting, measured: Measured) -> Trial:
+    def _runs(self, setting: Setting) -> int:
+        return len(self.trials[setting].logs) if setting in self.trials else 0
+
+    def _note(self, setting: Setting, measured: Measured) -> None:
         trial = self.trials.setdefault(setting, Trial(setting))
         trial.seconds += measured.seconds
         trial.launches += 1
         self.spent_seconds += measured.seconds
         trial.state, trial.reason = measured.state, measured.reason
-        if measured.log is not None:
-            trial.logs.append(measured.log)
-        return trial
-
-
-def _joined(settings: Sequence[Setting]) -> Setting:
-    return tuple(sorted(change for setting in settings for change in setting))
+        if measured.log is None:
+            return
+        trial.logs.append(measured.log)
+        if setting != self._probe or setting == START:
+            self._history.append((setting, measured.log))
+        for one in self.trials.values() if setting == START else (trial,):
+            if one.setting != START and one.state == "ok":
+                one.gain = self._gain(one.setting)
+                one.verdict = Verdict.OPEN if one.gain is None else verdict_of(one.gain)
 
 
 def _without(setting: Setting, change: Change) -> Setting:
     return tuple(one for one in setting if one != change)
-
-
-def _without_axis(setting: Setting, axis: str) -> Setting:
-    return tuple(change for change in setting if change.axis != axis)

@@ -11,7 +11,7 @@ from torchscale.util.units import format_change, format_percent, format_rate, fo
 
 _HEADINGS = ("setting", "samples/s", "against the start", "launches", "result")
 _NUMERIC = (1, 2, 3)
-_VERDICTS = {"open": "", "slower": "slower: dropped", "no gain": "gains less than 1 %: dropped", "faster": "faster"}
+_VERDICTS = {"open": "", "slower": "slower", "no gain": "gains less than 1 %", "faster": "faster"}
 
 
 def print_tuning(result: TuningExport, title: str, console: Console) -> None:

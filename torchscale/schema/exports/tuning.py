@@ -19,13 +19,13 @@ class ChangeExport(Export):
 
 
 class RatioExport(Export):
-    """A ratio of throughputs with its 95 % interval, from launches by turns."""
+    """A ratio of throughputs with its 95 % interval."""
 
     ratio: float
     low: float
     high: float
     launches: int
-    """Of each side."""
+    """Of the side that has fewer."""
 
 
 class TuningTrialExport(Export):
@@ -43,9 +43,9 @@ class TuningTrialExport(Export):
     seconds: float
     """Wall time of its launches."""
     gain: RatioExport | None
-    """Over the start, from the rounds that measured both; null where there are fewer than two."""
+    """Over the start, of the means of all launches; null for the start, and where it failed."""
     verdict: str
-    """``faster``, ``slower`` or ``no gain`` where the race decided; ``open`` where it did not."""
+    """``faster``, ``slower`` or ``no gain`` (less than 1 %) where that is known (95 %, one-sided); else ``open``."""
 
 
 class ContributionExport(Export):

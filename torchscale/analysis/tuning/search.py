@@ -131,18 +131,20 @@ class Search:
         change by all launches. ``None`` before there are any."""
         if self.verified is not None:
             return smallest_visible(self.verified.error, self.verified.degrees)
-        return None if self._outlook is None else smallest_visible(self._outlook.single_error, self._noise[1])
+        error = None if self._outlook is None else self._outlook.single_error
+        return None if error is None else smallest_visible(error, self._noise[1])
 
     @property
     def interaction(self) -> float | None:
         """The winner's gain over the product of the gains of its changes alone, as a share: what they add to or take
-        from each other. ``None`` for a winner of one change."""
-        together = self.trials[self.winner].gain if self.winner in self.trials else None
-        alone = [self.trials[change,].gain for change in self.winner if (change,) in self.trials]
-        known = [gain.log for gain in alone if gain is not None]
-        if len(self.winner) < 2 or together is None or len(known) < len(self.winner):
+        from each other. ``None`` for a winner of one change, and where the noise hides whether they do."""
+        together = self._gain(self.winner)
+        alone = [gain for change in self.winner if (gain := self._gain((change,))) is not None]
+        if len(self.winner) < 2 or together is None or len(alone) < len(self.winner):
             return None
-        return math.expm1(together.log - math.fsum(known))
+        log = together.log - math.fsum(gain.log for gain in alone)
+        error = math.hypot(together.error, *(gain.error for gain in alone))
+        return math.expm1(log) if abs(log) > student_t_quantile(0.975, together.degrees) * error else None
 
     def launches(self) -> Generator[Setting, Measured, None]:
         """Settings to launch, one at a time; send what each measured."""

@@ -57,7 +57,7 @@ class Outlook(NamedTuple):
         simplest: The combination of fewest changes that is about as fast as ``best``, as far as is known.
         gain: Its expected gain over the start, as a logarithm.
         error: Standard deviation of that.
-        single_error: That of the gain of a single change, the median over changes.
+        single_error: That of the gain of a single change, the median over changes; ``None`` without any.
     """
 
     best: Setting
@@ -66,7 +66,7 @@ class Outlook(NamedTuple):
     simplest: Setting
     gain: float
     error: float
-    single_error: float
+    single_error: float | None
 
 
 class Surface:
@@ -130,14 +130,16 @@ class Surface:
             single_error=self._single_error(measured, inverse),
         )
 
-    def _single_error(self, measured: NDArray[np.int64], inverse: NDArray[np.float64]) -> float:
+    def _single_error(self, measured: NDArray[np.int64], inverse: NDArray[np.float64]) -> float | None:
         """Standard deviation of the gain of a single change over the start, the median over changes."""
         singles = [self._code(setting) for setting in self._settings if len(setting) < 2]  # the start is the first
+        if len(singles) < 2:
+            return None
         codes = np.array(singles)
         near = _kernel(codes, measured)
         among = _kernel(codes, codes) - near @ inverse @ near.T
         variances = among.diagonal() + among[0, 0] - 2 * among[0]
-        return float(np.median(np.sqrt(np.maximum(variances[1:], 0)))) if len(singles) > 1 else 0.0
+        return float(np.median(np.sqrt(np.maximum(variances[1:], 0))))
 
     def _code(self, setting: Setting) -> list[int]:
         """The place of its value on each axis."""

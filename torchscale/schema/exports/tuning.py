@@ -68,7 +68,8 @@ class TuningExport(Export):
     """The winner over the start, in launches by turns that decided nothing else; null where it was not verified."""
     contributions: tuple[ContributionExport, ...]
     interaction: float | None
-    """The winner's gain over the product of the gains of its changes alone, minus 1; null for fewer than two."""
+    """The winner's gain over the product of the gains of its changes alone, minus 1; null for fewer than two changes,
+    and where its 95 % interval holds 0."""
     exposed_communication: RatioExport | None
     """A run that exchanges nothing over the start; null where it was not measured."""
     predicted_exposed_seconds: dict[str, float]

@@ -145,7 +145,7 @@ def test_a_table_that_cannot_be_written_costs_no_launch(
 ) -> None:
     path = tmp_path / "run"
 
-    def full(*_: object) -> None:
+    def full(*_: object, **_options: object) -> None:
         raise OutputError("cannot write summary.csv: No space left on device")
 
     with monkeypatch.context() as disk:

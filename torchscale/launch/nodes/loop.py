@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -16,6 +17,9 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 _END_SECONDS = 5.0
 """For cancelled tasks to end; they only close sockets."""
+_SETTLING_PASSES = 8
+"""Passes of the loop in which an accepted connection surely reaches its handler, and an aborted one its end: asyncio
+takes four and one."""
 
 
 class LoopThread:
@@ -49,11 +53,18 @@ class LoopThread:
 
     async def serve(self, connected: Connected, server: socket.socket) -> None:
         """Call ``connected`` for every connection to a listening socket, until this thread is closed."""
-        self._servers.append(await asyncio.start_server(connected, sock=server))
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await connected(reader, writer)
+            except asyncio.CancelledError:  # this thread ends; up to Python 3.11 asyncio prints a traceback for it
+                writer.transport.abort()
+
+        self._servers.append(await asyncio.start_server(handle, sock=server))
 
     def close(self) -> None:
-        """Close the servers, cancel what runs and end the thread."""
-        self.loop.call_soon_threadsafe(self._cancel_all)
+        """Close the servers and their connections, cancel what runs and end the thread."""
+        self.loop.call_soon_threadsafe(self._begin_to_end)
         self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
@@ -63,13 +74,32 @@ class LoopThread:
         finally:
             self.loop.close()
 
-    def _cancel_all(self) -> None:
+    def _begin_to_end(self) -> None:
+        ending = self.loop.create_task(self._end())
+        ending.add_done_callback(lambda _: self.loop.stop())
+
+    async def _end(self) -> None:
+        # A server that is closed between the accept of a connection and its transport leaves that open.
+        for server in self._servers:
+            for listening in server.sockets:
+                self.loop.remove_reader(listening)
+        await _settle()
         for server in self._servers:
             server.close()
-        tasks = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
-        for task in tasks:
-            task.cancel()
-        ended = asyncio.gather(*tasks, return_exceptions=True)
-        ended.add_done_callback(lambda _: self.loop.stop())
-        if not tasks:
-            self.loop.stop()
+        ending = asyncio.current_task()
+        while running := [task for task in asyncio.all_tasks() if task is not ending]:
+            for task in running:
+                task.cancel()
+            done, _ = await asyncio.wait(running, timeout=_END_SECONDS)
+            for task in done:
+                with contextlib.suppress(asyncio.CancelledError):
+                    task.exception()  # else asyncio prints those that nobody has asked for
+            if not done:
+                return
+        await _settle()
+
+
+async def _settle() -> None:
+    """Let the loop do what it has to do at once."""
+    for _ in range(_SETTLING_PASSES):
+        await asyncio.sleep(0)

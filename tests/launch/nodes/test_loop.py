@@ -1,0 +1,42 @@
+"""The network's thread ends without leaving a connection open, whatever arrives meanwhile."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import socket
+import warnings
+
+import pytest
+
+from torchscale.launch.nodes.channel import answer_pair
+from torchscale.launch.nodes.loop import LoopThread
+from torchscale.launch.nodes.network import listen
+
+TOKEN = b"correct horse battery staple"
+SOON = 30.0
+
+
+def test_connections_that_arrive_at_the_end_are_closed_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "asyncio")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for connections in [1, 2, 3] * 20:
+            end_with_strangers(connections)
+        gc.collect()
+    assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []
+    assert [record.message for record in caplog.records if record.levelno > logging.DEBUG] == []
+
+
+def end_with_strangers(connections: int) -> None:
+    """Close a thread in whose queue are connections that were not accepted, or whose handler has not begun."""
+    server = listen("127.0.0.1", 0)
+    address = server.getsockname()
+    thread = LoopThread("nodes")
+    thread.call(thread.serve(lambda reader, writer: answer_pair(reader, writer, TOKEN), server), SOON)
+    strangers = [socket.create_connection(address, SOON) for _ in range(connections)]
+    thread.close()
+    assert thread.loop.is_closed()
+    for stranger in strangers:
+        with stranger:
+            pass

@@ -102,6 +102,7 @@ class _Sweep:
         changed = sum(self._write_cell(cell, parent) for cell in cells)
         if self._run.report is not None:
             self._add_report(parent, self._run.report())
+        self._client.set_terminated(parent, "FINISHED")
         return changed, len(cells) - changed
 
     def _stored_runs(self) -> Mapping[str, Sequence[Run]]:
@@ -157,15 +158,14 @@ class _Sweep:
         for some in _portions([Param(_key(name), value) for name, value in parameters.items()]):
             self._client.log_batch(run_id, params=some)
         self._client.log_batch(run_id, metrics=[Metric(_key(name), value, now, 0) for name, value in values.items()])
-        self._client.log_batch(run_id, tags=[RunTag(_DIGEST, digest)])
         self._client.set_terminated(run_id, "FINISHED" if cell.state is State.OK else "FAILED")
+        self._client.log_batch(run_id, tags=[RunTag(_DIGEST, digest)])
 
     def _add_report(self, parent: str, report: bytes) -> None:
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "report.html"
             path.write_bytes(report)
             self._client.log_artifact(parent, str(path))
-        self._client.set_terminated(parent, "FINISHED")
 
     def _begin(self, name: str, tags: Mapping[str, str]) -> str:
         return str(self._client.create_run(self._experiment, tags=dict(tags), run_name=name).info.run_id)

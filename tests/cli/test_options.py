@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def no_application_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"torchscale.run.{name}", hand_over)
     for name in ("max_batch.find_max_batch", "profile.profile_workload", "benchmark.benchmark", "benchmark.dry_run"):
         monkeypatch.setattr(f"torchscale.run.{name}", hand_over)
+    monkeypatch.setattr("torchscale.run.detection.start_detection", nullcontext)
 
 
 def handed_over(*arguments: str) -> HandedOver:

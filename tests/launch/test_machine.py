@@ -5,10 +5,11 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import psutil
 import pytest
 
 from torchscale.errors import MachineError
-from torchscale.launch.machine import detect_machine, node_cores, usable_cores
+from torchscale.launch.machine import MachineDetection, detect_machine, node_cores, usable_cores
 from torchscale.launch.oom import OomKills
 from torchscale.util.redaction import REDACTED
 
@@ -74,6 +75,13 @@ def test_the_machine_as_a_worker_sees_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert environment.command == ("torchscale", "benchmark", f"--launch.env.HF_TOKEN={REDACTED}")
     assert environment.env["NCCL_DEBUG"] == "WARN"
     assert "s3cret-value" not in environment.model_dump_json()
+
+
+@pytest.mark.slow
+def test_a_detection_whose_result_nobody_wants_ends_with_its_context() -> None:
+    with MachineDetection() as detection:
+        process = psutil.Process(detection._process._process.pid)
+    assert not process.is_running()
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from torchscale.errors import MachineError
 from torchscale.launch import process as launch_process
 from torchscale.launch.process import (
     TOKEN_VARIABLE,
+    BoundedProcess,
     ManagedProcess,
     find_token_processes,
     rank_environment,
@@ -104,6 +105,40 @@ def test_a_run_that_is_cancelled_ends_at_once_and_is_no_timeout() -> None:
     done = run_bounded(python("import time; time.sleep(60)"), timeout_seconds=50, cancelled=cancelled)
     assert (done.returncode, done.timed_out) == (-signal.SIGTERM, False)
     assert done.seconds < 40
+
+
+def test_a_process_runs_while_its_caller_does_something_else(tmp_path: Path) -> None:
+    code = f"from pathlib import Path; Path({str(tmp_path / 'there')!r}).touch(); print('done')"
+    with BoundedProcess(python(code)) as process:
+        assert wait_until((tmp_path / "there").exists, timeout_seconds=30)
+        done = process.finish(timeout_seconds=30)
+    assert (done.returncode, done.stdout, done.timed_out) == (0, "done\n", False)
+
+
+def test_a_process_that_nobody_waits_for_ends_with_its_context() -> None:
+    with BoundedProcess(python("import time; time.sleep(60)")) as process:
+        pid = process._process.pid
+        assert alive(pid)
+    assert not alive(pid)
+    assert not find_token_processes(process._process.token)
+
+
+def test_what_comes_at_once_is_seen_at_once_and_a_long_wait_asks_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, pauses = 0.0, list[float]()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        pauses.append(seconds)
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert wait_until(lambda: now >= 0.003, timeout_seconds=60)
+    assert now == pytest.approx(0.003)
+    assert not wait_until(lambda: False, timeout_seconds=60)
+    assert now < 60.2
+    assert max(pauses) == pytest.approx(0.05)
+    assert len(pauses) < 1400
 
 
 def test_a_timeout_ends_it_and_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,8 +97,7 @@ def benchmark(
     [cyan]torchscale benchmark my_matrix.yaml --nnodes 2 --node-rank 0 --master 10.0.0.1:29500[/cyan]
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run import benchmark as run  # noqa: PLC0415
-    from torchscale.run.nodes import follow, join_cluster  # noqa: PLC0415
+    from torchscale.run.detection import start_detection  # noqa: PLC0415
 
     if hardware is not None and not dry_run:
         raise UsageError(
@@ -122,6 +122,12 @@ def benchmark(
     arguments = [*([config] if config is not None else []), *context.args]
     named = load_from_arguments(arguments, named=config_option, known_options=known_options(context), values=values)
     TERMINAL.note(named.source)
+    # Devices are detected in a process of its own while the modules that follow are imported.
+    detection = context.with_resource(start_detection()) if hardware is None else None
+    from torchscale.run import benchmark as run  # noqa: PLC0415
+    from torchscale.run.context import plan_run  # noqa: PLC0415
+    from torchscale.run.nodes import follow, join_cluster  # noqa: PLC0415
+
     if dry_run:
         result = run.dry_run(
             named.experiment,
@@ -130,6 +136,7 @@ def benchmark(
             predict=predict,
             rerun=rerun,
             observer=TERMINAL,
+            detection=detection,
         )
         _show_plan(result, as_json=as_json)
         return
@@ -137,9 +144,15 @@ def benchmark(
         named.experiment, nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
     )
     if cluster is not None and not cluster.is_leader:
-        raise typer.Exit(follow(experiment, cluster, token, TERMINAL))
+        raise typer.Exit(follow(experiment, cluster, token, TERMINAL, partial(plan_run, detection=detection)))
     outcome = run.benchmark(
-        experiment, output_dir=output_dir, rerun=rerun, observer=TERMINAL, cluster=cluster, token=token
+        experiment,
+        output_dir=output_dir,
+        rerun=rerun,
+        observer=TERMINAL,
+        cluster=cluster,
+        token=token,
+        detection=detection,
     )
     _show_results(outcome, same_command(context, without=("--rerun", "--json")), as_json=as_json)
     raise typer.Exit(outcome.exit_code)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
-from torchscale.launch.process import run_bounded
+from torchscale.launch.process import BoundedProcess, Finished
 from torchscale.schema.node.environment import Environment
 from torchscale.schema.node.machine import Machine
 from torchscale.util.extras import require
@@ -24,15 +24,42 @@ _SYSTEM_NODES = Path("/sys/devices/system/node")
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-def detect_machine() -> Machine:
-    """Detect the environment (in a worker process, which imports torch) and the usable cores.
+class MachineDetection:
+    """A detection of the machine that has been started: the environment in a worker process, which imports torch. As a
+    context manager it ends at the latest with the context."""
 
-    Raises:
-        UsageError: torch is not installed.
-        MachineError: torch cannot be imported, or the process does not finish in time.
-    """
-    require("torch", "training")
-    finished = run_bounded(module_command("torchscale.worker.environment"), timeout_seconds=_PROBE_SECONDS)
+    def __init__(self) -> None:
+        """Start it.
+
+        Raises:
+            UsageError: torch is not installed.
+            MachineError: no process can be started.
+        """
+        require("torch", "training")
+        self._process = BoundedProcess(module_command("torchscale.worker.environment"))
+
+    def __enter__(self) -> MachineDetection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, if nobody has asked for the result."""
+        self._process.__exit__()
+
+    def result(self) -> Machine:
+        """The machine. To be called once.
+
+        Raises:
+            MachineError: torch cannot be imported, or the process does not finish in time.
+        """
+        return _machine(self._process.finish(timeout_seconds=_PROBE_SECONDS))
+
+
+def detect_machine() -> Machine:
+    """Detect the environment and the usable cores. Errors as :class:`MachineDetection`."""
+    return MachineDetection().result()
+
+
+def _machine(finished: Finished) -> Machine:
     hint = "run `torchscale validate` to see what is wrong"
     if finished.timed_out:
         raise MachineError(

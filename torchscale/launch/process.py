@@ -7,6 +7,7 @@ inherit.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -35,6 +36,8 @@ LAUNCHER_VARIABLE = "TORCHSCALE_LAUNCHER_PID"
 
 POLL_SECONDS = 0.05
 """A launcher that polls without sleeping slows the ranks that it measures; at 20 polls per second it does not."""
+_SHORTEST_POLL_SECONDS = 0.001
+"""For what ends at once, as a process that was killed does."""
 TERM_GRACE_SECONDS = 5.0
 """Between TERM and KILL: torchrun needs a moment to end its ranks and flush its log."""
 KILL_GRACE_SECONDS = 5.0
@@ -183,22 +186,50 @@ def run_bounded(
     Raises:
         MachineError: the program cannot be started, or there is no place for temporary files.
     """
-    with _unnamed_file(stdin or "") as source, _unnamed_file() as out, _unnamed_file() as err:
-        started = time.monotonic()
-        process = ManagedProcess(argv, env=os.environ if env is None else env, stdin=source, stdout=out, stderr=err)
-        freed = {out.fileno(): 0, err.fileno(): 0}
+    return BoundedProcess(argv, env=env, stdin=stdin).finish(timeout_seconds=timeout_seconds, cancelled=cancelled)
+
+
+class BoundedProcess:
+    """A subprocess as :func:`run_bounded` runs it, for callers that do something else between its start and
+    :meth:`finish`. As a context manager it ends at the latest with the context."""
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, stdin: str | None = None) -> None:
+        """Start ``argv``. Arguments and errors as :func:`run_bounded`."""
+        with contextlib.ExitStack() as files:
+            source = files.enter_context(_unnamed_file(stdin or ""))
+            self._out, self._err = files.enter_context(_unnamed_file()), files.enter_context(_unnamed_file())
+            self._started = time.monotonic()
+            self._process = ManagedProcess(
+                argv, env=os.environ if env is None else env, stdin=source, stdout=self._out, stderr=self._err
+            )
+            self._files = files.pop_all()
+
+    def finish(self, *, timeout_seconds: float, cancelled: Callable[[], bool] = lambda: False) -> Finished:
+        """Wait until it ends, for ``timeout_seconds`` from now or until ``cancelled``, then terminate its whole process
+        tree. To be called once, within the context if it is used as one."""
+        freed = {self._out.fileno(): 0, self._err.fileno(): 0}
 
         def is_over() -> bool:
             for descriptor, end in freed.items():
                 freed[descriptor] = free_middle(descriptor, 0, end)
-            return process.poll() is not None
+            return self._process.poll() is not None
 
-        try:
-            timed_out = not wait_until(lambda: is_over() or cancelled(), timeout_seconds=timeout_seconds)
-        finally:
-            process.end()
-        seconds = time.monotonic() - started
-        return Finished(process.poll(), _content(out), _content(err), timed_out, seconds)
+        with self._files:
+            try:
+                timed_out = not wait_until(lambda: is_over() or cancelled(), timeout_seconds=timeout_seconds)
+            finally:
+                self._process.end()
+            seconds = time.monotonic() - self._started
+            return Finished(self._process.poll(), _content(self._out), _content(self._err), timed_out, seconds)
+
+    def __enter__(self) -> BoundedProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, unless :meth:`finish` has."""
+        if not self._out.closed:
+            with self._files:
+                self._process.end()
 
 
 def _unnamed_file(content: str = "") -> IO[bytes]:
@@ -223,12 +254,14 @@ def _unnamed_file(content: str = "") -> IO[bytes]:
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:
-    """Whether ``condition`` came true within ``timeout_seconds``; sleeps 50 ms between checks."""
-    deadline = time.monotonic() + timeout_seconds
+    """Whether ``condition`` came true within ``timeout_seconds``; sleeps a tenth of the time waited so far between
+    checks, 1 to 50 ms."""
+    started = time.monotonic()
     while not condition():
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - started
+        if waited >= timeout_seconds:
             return False
-        time.sleep(POLL_SECONDS)
+        time.sleep(min(max(waited / 10, _SHORTEST_POLL_SECONDS), POLL_SECONDS))
     return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchscale.analysis.comparison.conditions import unlike_before
 from torchscale.analysis.summary.run import RunSummary
@@ -12,13 +13,13 @@ from torchscale.config.choices import ProfileTarget, Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.errors import ExitCode, MachineError, StoreError
+from torchscale.launch.control import StopRequest
+from torchscale.launch.machine import MachineDetection
 from torchscale.launch.nodes.cluster import Cluster
 from torchscale.launch.prediction import predict_cells
 from torchscale.plan.duration import CellProgress, Estimate, LaunchEnd, cell_progress, estimate_seconds
 from torchscale.plan.forecast import Forecast
 from torchscale.report.text.labels import listed, plural
-from torchscale.run.cell_exports import CellExports
-from torchscale.run.cell_profiler import CellProfiler, choose_tool
 from torchscale.run.context import RESULTS, PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.run.failures import failed_launches
 from torchscale.run.nodes import leading
@@ -33,6 +34,10 @@ from torchscale.schema.state import State
 from torchscale.store.changes import launch_ends
 from torchscale.store.resume import refuse_other_experiment
 from torchscale.store.run_folder import RunFolder
+
+if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
+    from torchscale.run.cell_exports import CellExports
+    from torchscale.run.cell_profiler import CellProfiler
 
 PREDICTION_SECONDS = 30.0
 """Bound on predicting memory in a dry run: a user waits about that long for a plan. Later cells get no prediction."""
@@ -116,6 +121,7 @@ def dry_run(
     predict: bool = True,
     rerun: Rerun | None = None,
     observer: Observer = SILENT,
+    detection: MachineDetection | None = None,
 ) -> DryRun:
     """Plan an experiment and run nothing.
 
@@ -126,13 +132,14 @@ def dry_run(
         predict: Whether memory is predicted, for :data:`PREDICTION_SECONDS` at most.
         rerun: Which complete launches would be measured again.
         observer: Shows what takes time.
+        detection: Of the machine at hand, started before; by default it is started here.
 
     Raises:
         UsageError: there is no machine of that name.
         MachineError: the machine cannot be examined, or lacks the device that the experiment asks for.
         StoreError: ``output_dir`` holds something that cannot be read.
     """
-    planned = plan_run(experiment, observer, hardware=hardware)
+    planned = plan_run(experiment, observer, hardware=hardware, detection=detection)
     directory = output_dir if output_dir is not None else default_directory(experiment)
     repeats = experiment.benchmark.repeats
     progress = tuple(cell_progress(cell, _ended(directory, cell), repeats, rerun) for cell in planned.plan.to_run)
@@ -163,6 +170,8 @@ def _profiling_notes(planned: PlannedRun) -> Iterator[str]:
     settings = planned.experiment.profiling
     if not settings.enabled or settings.trigger == "never" or planned.named:
         return
+    from torchscale.run.cell_profiler import choose_tool  # noqa: PLC0415 - a tenth of a second
+
     try:
         choice = choose_tool(settings.tool, planned.plan.device)
     except MachineError as error:
@@ -180,6 +189,7 @@ def benchmark(
     observer: Observer = SILENT,
     cluster: Cluster | None = None,
     token: bytes = b"",
+    detection: MachineDetection | None = None,
 ) -> BenchmarkOutcome:
     """Measure what is still to be measured of an experiment; as node 0 of ``cluster``, over its nodes.
 
@@ -193,6 +203,7 @@ def benchmark(
         observer: Shows messages and launches.
         cluster: Nodes, of which this is the first; ``None`` for this machine alone.
         token: The secret that the nodes share.
+        detection: Of this machine, started before; by default it is started here.
 
     Raises:
         UsageError: the address for the other nodes cannot be used.
@@ -200,7 +211,7 @@ def benchmark(
         StoreError: the folder holds another experiment, or another torchscale writes to it.
         OutputError: the folder cannot be written.
     """
-    planned = plan_run(experiment, observer)
+    planned = plan_run(experiment, observer, detection=detection)
     plan = planned.plan
     directory = output_dir if output_dir is not None else default_directory(experiment)
     if not plan.to_run:
@@ -221,7 +232,7 @@ def benchmark(
             observer.detail(f"run folder: {directory}")
             with observer.launches(plan.device, len(pending), repeats) as listener:
                 profiler = _profiler(planned, observer)
-                exports = CellExports(experiment, directory, observer, stop) if experiment.export.places else None
+                exports = _exports(experiment, directory, observer, stop)
                 summary = sweep.run(pending, listener, stop, profiler, exports)
             if profiler is not None and not stop.asked and not any(cell.profile for cell in summary.cells):
                 observer.note(
@@ -234,11 +245,22 @@ def benchmark(
             return outcome
 
 
+def _exports(experiment: Experiment, directory: Path, observer: Observer, stop: StopRequest) -> CellExports | None:
+    """Writes what ``export`` asks for; ``None`` where it asks for nothing."""
+    if not experiment.export.places:
+        return None
+    from torchscale.run.cell_exports import CellExports  # noqa: PLC0415 - a tenth of a second
+
+    return CellExports(experiment, directory, observer, stop)
+
+
 def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:
     """Records the cells that ``profiling.trigger`` asks for; ``None`` where it asks for none."""
     settings = planned.experiment.profiling
     if not settings.enabled or settings.trigger == "never":
         return None
+    from torchscale.run.cell_profiler import CellProfiler, choose_tool  # noqa: PLC0415 - a tenth of a second
+
     for text in _profiling_notes(planned):
         observer.note(f"warning: {text}")
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.machine import detect_machine
+from torchscale.launch.machine import MachineDetection, detect_machine
 from torchscale.launch.process import adopt_orphans
 from torchscale.plan.expand import Plan, make_plan
 from torchscale.run.checks import checked
@@ -92,25 +92,32 @@ class PlannedRun:
         return redact_model(file)
 
 
-def find_machine(observer: Observer) -> Machine:
-    """The machine at hand.
+def find_machine(observer: Observer, detection: MachineDetection | None = None) -> Machine:
+    """The machine at hand; from a ``detection`` that was started before, if there is one.
 
     Raises:
         UsageError: torch is not installed.
         MachineError: torch cannot be imported, or the probe does not answer.
     """
     with observer.status("Detecting devices and software"):
-        return detect_machine()
+        return detect_machine() if detection is None else detection.result()
 
 
-def plan_run(experiment: Experiment, observer: Observer, *, hardware: str | None = None) -> PlannedRun:
-    """Plan an experiment for the machine at hand, or for one by name; its models and data are checked.
+def plan_run(
+    experiment: Experiment,
+    observer: Observer,
+    *,
+    hardware: str | None = None,
+    detection: MachineDetection | None = None,
+) -> PlannedRun:
+    """Plan an experiment for the machine at hand, or for one by name; its models and data are checked. ``detection``:
+    of the machine at hand, started before.
 
     Raises:
         UsageError: there is no machine called ``hardware``.
         MachineError: as :func:`find_machine`, or the config asks for devices that are not there.
     """
-    machine = find_machine(observer) if hardware is None else machine_named(hardware)
+    machine = find_machine(observer, detection) if hardware is None else machine_named(hardware)
     plan = checked(make_plan(experiment, machine), experiment, observer)
     return PlannedRun(experiment, machine, plan, hardware or "")
 

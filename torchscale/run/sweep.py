@@ -7,6 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from torchscale.analysis.stats.series import import_quantiles
 from torchscale.analysis.summary.run import RunSummary
@@ -17,8 +18,6 @@ from torchscale.config.sections import ProfilingSettings
 from torchscale.launch.control import StopRequest
 from torchscale.plan.duration import runs_again
 from torchscale.plan.expand import Plan
-from torchscale.run.cell_exports import CellExports
-from torchscale.run.cell_profiler import CellProfiler
 from torchscale.run.launcher import Pending, in_order, open_launcher, shares_processes
 from torchscale.run.nodes import SweepNodes
 from torchscale.run.observer import Listener
@@ -29,6 +28,10 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from torchscale.run.cell_exports import CellExports
+    from torchscale.run.cell_profiler import CellProfiler
 
 
 class Sweep:

@@ -159,6 +159,28 @@ def test_a_model_that_starts_threads_when_imported_runs_in_the_process_itself(tm
     assert not find_token_processes(group._process.token)
 
 
+def test_no_launch_collects_what_imports_have_made(tmp_path: Path) -> None:
+    """The collector is off while the agent imports. Objects that it has not seen by then would be gone over in the
+    steps of every launch."""
+    (tmp_path / "counting.py").write_text(
+        "import gc\nfrom faulty import build as faulty\n\n"
+        "def build(**options):\n"
+        "    print(gc.isenabled(), *(len(gc.get_objects(generation)) for generation in range(3)), flush=True)\n"
+        "    return faulty(**options)\n"
+    )
+    (task,) = tasks({"name": "counting:build", "fault": "none"}, world_size=1)
+    group = Group(task, tmp_path / "channel", {"PYTHONPATH": f"{MODELS}{os.pathsep}{tmp_path}"})
+    try:
+        record = run(group, task, tmp_path / "launch")
+    finally:
+        group.close()
+    assert record.state is State.OK, record.reason
+    enabled, *counts = (tmp_path / "launch" / "rank-0.stdout.log").read_text().splitlines()[0].split()
+    assert enabled == "True"
+    youngest, young, old = map(int, counts)
+    assert youngest + young < 0.1 * old, counts
+
+
 def test_a_users_module_is_imported_by_each_rank_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

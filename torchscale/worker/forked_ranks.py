@@ -9,6 +9,7 @@ torchrun sets, and failures are printed in torchrun's form.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from time import monotonic, perf_counter, sleep
 from torchscale.catalog.models import find_model
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.launch.task import GroupItem, rank_process_name
+from torchscale.util.gc import gc_paused
 from torchscale.util.process_exit import exit_at_once
 from torchscale.worker.rank_process import exit_with_status_of, group_launches, name_process, run_rank_process
 
@@ -31,15 +33,19 @@ _FOLLOWING_SECONDS = 0.5
 def main() -> None:
     """Import, run the ranks until the group ends, and leave with 1 if any failed."""
     started = perf_counter()
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # noqa: PLC0415 - takes seconds
-
-    from torchscale.worker import rank as _  # noqa: F401, PLC0415 - while the launcher prepares the first launch
-
     processes, channel = int(sys.argv[1]), Path(sys.argv[2])
-    first = next(group_launches(channel), None)
-    if first is None:
-        return
-    _import_libraries(first)
+    with gc_paused():
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # noqa: PLC0415 - takes seconds
+
+        from torchscale.worker import rank as _  # noqa: F401, PLC0415 - while the launcher prepares the first launch
+
+        first = next(group_launches(channel), None)
+        if first is None:
+            return
+        _import_libraries(first)
+    # Imports make 600,000 objects that stay, over which the collector would go seven times. Once, before the ranks
+    # start: else each of them would do it, in one of its steps.
+    gc.collect()
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
     ranks = {}
     for rank in range(processes):

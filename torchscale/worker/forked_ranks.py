@@ -17,9 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
 
-from torchscale.catalog.models import find_model
-from torchscale.schema.cells.kinds import training_workload
-from torchscale.schema.launch.task import GroupItem, rank_process_name
+from torchscale.schema.launch.task import rank_process_name
 from torchscale.util.gc import gc_paused
 from torchscale.util.process_exit import exit_at_once
 from torchscale.worker.rank_process import exit_with_status_of, group_launches, name_process, run_rank_process
@@ -37,15 +35,14 @@ def main() -> None:
     with gc_paused():
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # noqa: PLC0415 - takes seconds
 
-        from torchscale.worker import rank as _  # noqa: F401, PLC0415 - while the launcher prepares the first launch
+        # Before the first launch is there: the launcher prepares it meanwhile.
+        from torchscale.worker.rank import import_known_libraries  # noqa: PLC0415
 
         first = next(group_launches(channel), None)
         if first is None:
             return
-        _import_libraries(first)
-    # Imports make 600,000 objects that stay, over which the collector would go seven times. Once, before the ranks
-    # start: else each of them would do it, in one of its steps.
-    gc.collect()
+        import_known_libraries(first.task.cell)
+    gc.collect()  # once, before the ranks start: else each would go over all that was imported, in one of its steps
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
     ranks = {}
     for rank in range(processes):
@@ -57,17 +54,6 @@ def main() -> None:
     for rank, (process, code) in failures.items():
         sys.stderr.write(f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: {process})\n")
     exit_at_once(1 if failures else 0)
-
-
-def _import_libraries(first: GroupItem) -> None:
-    """What the ranks need for the first launch. Not a user's module, which may read the rank when it is imported."""
-    from torchscale.worker.rank import import_libraries, import_optimizer_parts  # noqa: PLC0415
-
-    training = training_workload(first.task.cell)
-    if training is None or find_model(training.model) is not None:
-        import_libraries(first.task.cell)
-    else:
-        import_optimizer_parts()
 
 
 def _run_rank(rank: int, processes: int, port: int, channel: Path, started: float) -> None:

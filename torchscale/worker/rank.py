@@ -46,6 +46,16 @@ def import_libraries(cell: AnyCell) -> bool:
     return True
 
 
+def import_known_libraries(cell: AnyCell) -> None:
+    """Import what a launch of ``cell`` needs, but for a user's module: it may read the rank, or choose a device, when
+    it is imported."""
+    training = training_workload(cell)
+    if training is None or find_model(training.model) is not None:
+        import_libraries(cell)
+    else:
+        import_optimizer_parts()
+
+
 def import_optimizer_parts() -> None:
     """Import what torch itself imports when the first optimizer is made, which takes a second: copies have it then."""
     importlib.import_module("torch._dynamo")

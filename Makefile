@@ -8,6 +8,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
+# Of Nsight Systems, as in tests/nsight.py.
+NSIGHT := 2023.4
 # One more than there are cores: many tests wait for processes to start, or for one to hang.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
@@ -15,7 +17,7 @@ WORKERS ?= $(shell expr $$(nproc) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fast fix lint types contracts unit unit-fast unit-quiet campaign faults site clean
+.PHONY: help install demo test fast fix lint types contracts nsight unit unit-fast unit-quiet campaign faults site clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -62,7 +64,7 @@ contracts: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-cache
 
 # Long tests come first, and tests that share a launch go to one worker (tests/conftest.py).
-unit: $(VENV)/.installed-dev
+unit: $(VENV)/.installed-dev nsight
 	$(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder -m "not quiet"
 
 unit-fast: $(VENV)/.installed-dev
@@ -70,6 +72,11 @@ unit-fast: $(VENV)/.installed-dev
 
 unit-quiet: $(VENV)/.installed-dev
 	$(BIN)/pytest -m quiet
+
+# The profiler that tests record with. Where it cannot be fetched (no network, no Debian), those tests are skipped here,
+# and fail in CI.
+nsight:
+	-sh scripts/nsight-systems.sh $(NSIGHT)
 
 # The long measurements behind the figures in docs/tested-on.md; hours, on a quiet machine.
 campaign: $(VENV)/.installed-dev
@@ -98,6 +105,8 @@ campaign: $(VENV)/.installed-dev
 	PYTHONPATH=. $(BIN)/python benchmarks/large_report.py
 	PYTHONPATH=. $(BIN)/python benchmarks/large_run.py
 	PYTHONPATH=. $(BIN)/python benchmarks/summary.py
+	for version in 2022.4 2023.4 2024.2; do sh scripts/nsight-systems.sh $$version; done
+	$(BIN)/python benchmarks/nsys_recordings.py --kineto
 	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest -m "slow and not quiet"
 	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest tests/config/test_fuzz.py tests/traces/test_fuzz.py tests/store/test_damaged_files.py
 

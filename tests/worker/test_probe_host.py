@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchscale.worker.probe_host import disk_facts, has_importer, host_facts, nvidia_devices, rdma_ports
+import pytest
+
+from torchscale.worker.probe_host import disk_facts, host_facts, nsys_facts, nvidia_devices, rdma_ports
 
 
 def test_nvidia_controllers_on_the_bus_are_counted(tmp_path: Path) -> None:
@@ -54,14 +56,19 @@ def test_an_output_directory_that_is_a_file(tmp_path: Path) -> None:
     assert disk_facts(tmp_path / "results" / "run").error == "not a directory"
 
 
-def test_a_partial_nsys_has_no_importer(tmp_path: Path) -> None:
-    nsys = tmp_path / "nsight-systems" / "2026.1" / "target-linux-x64" / "nsys"
-    nsys.parent.mkdir(parents=True)
-    nsys.write_text("")
-    assert has_importer(nsys) is False
-    importer = tmp_path / "nsight-systems" / "2026.1" / "host-linux-x64" / "QdstrmImporter"
+def test_an_nsys_whose_importer_cannot_run_is_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "2026.1" / "target-linux-x64" / "nsys"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho NVIDIA Nsight Systems version 2026.1.2.3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    facts = nsys_facts()
+    assert (facts.path, facts.version, facts.can_export) == (str(program), "2026.1.2.3", False)
+    assert facts.problem == "its importer is not installed"
+    importer = tmp_path / "2026.1" / "host-linux-x64" / "QdstrmImporter"
     importer.parent.mkdir()
-    importer.write_text("")
-    assert has_importer(nsys) is True
-    assert has_importer(nsys.parents[1] / "bin" / "nsys") is True
-    assert has_importer(tmp_path / "bin" / "nsys") is None
+    importer.write_text("#!/bin/sh\n")
+    importer.chmod(0o755)
+    assert (nsys_facts().can_export, nsys_facts().problem) == (True, "")

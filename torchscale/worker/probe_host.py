@@ -15,6 +15,7 @@ from time import perf_counter
 import psutil
 
 from torchscale.schema.node.probe import DiskFacts, HostFacts, NsysFacts, RdmaPort
+from torchscale.util.nsight import importer_problem, installation_of
 
 _WRITE_BYTES = 64 * 2**20
 """Written to measure a disk: a slow one at 10 MB/s takes 6 s. It separates slow from fast disks; it does not rate
@@ -88,7 +89,7 @@ def disk_facts(directory: Path) -> DiskFacts:
 
 
 def nsys_facts() -> NsysFacts:
-    """Path and version of nsys, and whether its importer, which writes reports, is installed."""
+    """Path and version of nsys, and whether its importer, which writes reports, can run."""
     path = shutil.which("nsys")
     if path is None:
         return NsysFacts()
@@ -97,17 +98,12 @@ def nsys_facts() -> NsysFacts:
         version = re.search(r"\d+\.\d+(\.\d+)*", done.stdout)
     except (OSError, subprocess.TimeoutExpired):
         version = None
-    return NsysFacts(path=path, version=version[0] if version else None, can_export=has_importer(Path(path).resolve()))
-
-
-def has_importer(nsys: Path) -> bool | None:
-    """Whether the importer is installed with an nsys executable; ``None`` for an unknown directory layout.
-
-    Installations hold ``target-linux-x64/nsys``, often ``bin/nsys`` too, and ``host-linux-x64/QdstrmImporter``; partial
-    ones lack the latter.
-    """
-    roots = [parent for parent in nsys.parents[1:3] if any(parent.glob("target-linux*"))]
-    return any(roots[0].glob("host-linux*/QdstrmImporter")) if roots else None
+    facts = NsysFacts(path=path, version=version[0] if version else None)
+    installation = installation_of(Path(path))
+    if installation is None:
+        return facts
+    problem = importer_problem(installation)
+    return facts.model_copy(update={"can_export": problem is None, "problem": problem or ""})
 
 
 def _files_free(directory: Path) -> int | None:

@@ -186,7 +186,12 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
         (changed("system", numa_balancing=True), "numa_balancing", Status.WARN, "on, 2 nodes"),
         (changed("disk", write_bytes_per_second=1e6), "disk", Status.WARN, "977 KiB/s"),
         (changed("disk", error="Read-only file system"), "disk", Status.FAIL, "Read-only"),
-        (changed("nsys", can_export=False), "nsys", Status.WARN, "it can record but not export"),
+        (
+            changed("nsys", can_export=False),
+            "nsys",
+            Status.WARN,
+            "it cannot write reports: its importer is not installed",
+        ),
         (changed("nsys", path=None), "nsys", Status.WARN, "not installed"),
         (changed("collective", wrong_elements=3), "collective", Status.FAIL, "3 of 6,315,480 elements wrong"),
         (changed("collective", error="no result within 120 s"), "collective", Status.FAIL, "no result within"),

@@ -146,9 +146,10 @@ def nsys(facts: NodeFacts) -> Check:
         return warned(rule, "not installed", "nsys on PATH", advice, fixes.NSYS)
     seen = f"{profiler.version or 'unknown version'} at {profiler.path}"
     if profiler.can_export is False:
-        advice = "the host part (QdstrmImporter) is missing: install the full nsight-systems package"
-        return warned(rule, f"{seen}; it can record but not export", "a complete installation", advice, fixes.NSYS)
-    return passed(rule, seen + ("" if profiler.can_export else "; whether it can export is unknown"))
+        advice = "install the full nsight-systems package, with the libraries that it needs"
+        seen = f"{seen}; it cannot write reports: {profiler.problem or 'its importer is not installed'}"
+        return warned(rule, seen, "a complete installation", advice, fixes.NSYS)
+    return passed(rule, seen + ("" if profiler.can_export else "; whether it can write reports is unknown"))
 
 
 HOST_RULES: tuple[Callable[[NodeFacts], Check], ...] = (

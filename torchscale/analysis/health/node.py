@@ -241,12 +241,14 @@ def _required(facts: NodeFacts, requirements: Requirements) -> list[Check]:
 
 
 def _required_nsys(facts: NodeFacts) -> Check:
-    """A recorder without its exporter does not meet the requirement."""
+    """One that cannot write reports does not meet the requirement."""
     rule = ("require_nsys", "required", "Nsight Systems")
     profiler = facts.nsys
     if profiler is not None and profiler.path is not None and profiler.can_export is not False:
         return passed(rule, profiler.path)
-    seen = "cannot export" if profiler is not None and profiler.path is not None else "not found"
+    seen = "not found"
+    if profiler is not None and profiler.path is not None:
+        seen = f"cannot write reports: {profiler.problem or 'its importer is not installed'}"
     return failed(rule, seen, "nsys on PATH, complete", "install the full nsight-systems package", fixes.NSYS)
 
 

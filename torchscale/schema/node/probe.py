@@ -181,11 +181,13 @@ class DiskFacts(Frozen):
 
 
 class NsysFacts(Frozen):
-    """Nsight Systems. ``can_export`` is ``None`` where its installation does not tell."""
+    """Nsight Systems. ``can_export``, whether it can write reports, is ``None`` where its installation does not tell;
+    ``problem`` says why it cannot."""
 
     path: str | None = None
     version: str | None = None
     can_export: bool | None = None
+    problem: str = ""
 
 
 class CollectiveFacts(Frozen):

@@ -34,6 +34,8 @@ class Cuda:
         monkeypatch.setattr(torch.cuda.nvtx, "mark", self.log.append)
         monkeypatch.setattr(torch.cuda.nvtx, "range_push", self.log.append)
         monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: self.log.append("pop"))
+        monkeypatch.setattr(torch.cuda.nvtx, "range_start", lambda name: self.log.append(f"start {name}"))
+        monkeypatch.setattr(torch.cuda.nvtx, "range_end", lambda handle: None)
 
     def event(self) -> SimpleNamespace:
         """An event with a number of its own."""
@@ -47,14 +49,16 @@ def ranks(number: int) -> Ranks:
     return Ranks(rank=number, local_rank=number, world_size=2, device=torch.device("cuda", number), backend=None)
 
 
-def recorded(number: int, monkeypatch: pytest.MonkeyPatch, directory: Path, settle_steps: int = 3) -> list[str]:
+def recorded(number: int, monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[str]:
     """What one rank asks of CUDA while it is recorded."""
     cuda = Cuda(monkeypatch)
     trainer: Any = SimpleNamespace(source=None, step=lambda: cuda.log.append("train"), clear_marks=lambda: None)
+    step_seconds = 0.5
     request = RecordRequest(
         tool=Tool.NSYS, target=ProfileTarget.SYNC_STALLS, directory=str(directory), seconds=1, max_steps=STEPS
     )
-    module._for_nsys(trainer, request, ranks(number), RankFiles(directory, number), STEPS, settle_steps=settle_steps)
+    files = RankFiles(directory, number)
+    module._for_nsys(trainer, request, ranks(number), files, steps=STEPS, step_seconds=step_seconds)
     return cuda.log
 
 
@@ -90,4 +94,4 @@ def test_the_host_is_at_most_two_steps_ahead_of_the_device(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("seconds", "steps"), [(10.0, 3), (0.5, 3), (0.1, 15), (1e-4, 500)])
 def test_settling_takes_a_time_and_some_steps(seconds: float, steps: int) -> None:
-    assert module._settle_steps(seconds) == steps
+    assert module._settle_steps(seconds, 1.5) == steps

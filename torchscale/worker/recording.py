@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from time import perf_counter
+from typing import Protocol
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
 from torchscale.config.choices import Tool
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.rank import DataUse
+from torchscale.schema.profiles.nvtx_names import CAPTURE, DATA_WAIT, rank_mark, step_name
 from torchscale.schema.profiles.recording import RecordedRank
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.util.files import atomic_write_model
 from torchscale.worker.data.interface import Source
+from torchscale.worker.gloo_ranges import gloo_ranges
 from torchscale.worker.heap import prepare_for_profiler
 from torchscale.worker.models import import_model
 from torchscale.worker.models.interface import BatchOfTensors
+from torchscale.worker.nvtx import Nvtx, nvtx_for, ranged
+from torchscale.worker.phase_ranges import PhaseRanges
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.step_profiler import WARMUP_STEPS, StepProfiler
-from torchscale.worker.trainer import Trainer
+from torchscale.worker.trainer import GradientSyncWatch, Trainer
 
 _WARMUP_SECONDS = 3.0
 """Enough for allocator, cuDNN and clocks; a recording shows the structure of steps and feeds no throughput."""
@@ -34,9 +41,6 @@ _MAX_WARMUP_STEPS = 50
 """Fast steps are warm after fewer than 3 s."""
 _MIN_STEPS = 2
 """A single step would not show what repeats."""
-_SETTLE_SECONDS = 1.5
-"""Collection by nsys starts some hundred milliseconds after cudaProfilerStart, and not at the same moment in every
-process."""
 _MIN_SETTLE_STEPS, _MAX_SETTLE_STEPS = 3, 500
 """Also for slow steps, so that each process has launched; and no more than enlarges the report needlessly."""
 _BYTES_OF_PARAMETER = 5
@@ -65,7 +69,7 @@ def record(cell: TrainingCell, request: RecordRequest, ranks: Ranks, files: Rank
     if request.tool is Tool.KINETO:
         _with_torch_profiler(trainer, request, ranks, files, steps)
     else:
-        _for_nsys(trainer, request, ranks, files, steps, settle_steps=_settle_steps(step_seconds))
+        _for_nsys(trainer, request, ranks, files, steps=steps, step_seconds=step_seconds)
     detail = "nsys writes its report" if request.tool is Tool.NSYS else ""
     files.progress(Progress(phase="finishing", detail=detail))
     ranks.barrier()
@@ -86,9 +90,9 @@ def _with_torch_profiler(trainer: Trainer, request: RecordRequest, ranks: Ranks,
     trainer.clear_marks()
 
 
-def _settle_steps(step_seconds: float) -> int:
+def _settle_steps(step_seconds: float, settle_seconds: float) -> int:
     """Steps that run, unmarked, until every process is recorded."""
-    return max(_MIN_SETTLE_STEPS, min(_MAX_SETTLE_STEPS, math.ceil(_SETTLE_SECONDS / step_seconds)))
+    return max(_MIN_SETTLE_STEPS, min(_MAX_SETTLE_STEPS, math.ceil(settle_seconds / step_seconds)))
 
 
 def paced(steps: int, device: torch.device) -> Iterator[int]:
@@ -109,38 +113,100 @@ def _finish_device(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _for_nsys(
-    trainer: Trainer, request: RecordRequest, ranks: Ranks, files: RankFiles, steps: int, *, settle_steps: int
-) -> None:
-    """Run marked steps for the nsys that wraps this process and captures between cudaProfilerStart and -Stop.
+class _Capture(Protocol):
+    """Begins and ends what nsys records."""
 
-    Every process asks for the start: the first one starts the session, and each starts its own tracing. The steps until
-    that is done everywhere are not marked, and steps are marked with the rank, so that a mark that is missed does not
-    matter. Only one process ends the recording: the first cudaProfilerStop ends it for all.
+    def begin(self) -> None:
+        """Ask for the recording to begin: on every rank."""
+        ...
+
+    def end(self) -> None:
+        """End the recording of all ranks: when all are done."""
+        ...
+
+
+class _CudaCapture:
+    """Between cudaProfilerStart and -Stop.
+
+    Every process asks for the start: the first one starts the session, and each starts its own tracing. Only one
+    process ends the recording: the first cudaProfilerStop ends it for all.
     """
-    cuda = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    trainer.source = _MarkedSource(trainer.source, _nvtx_range)
-    cuda.cudaProfilerStart()
-    ranks.barrier()
-    for _ in paced(settle_steps, ranks.device):
-        trainer.step()
-    _finish_device(ranks.device)
-    ranks.barrier()
-    began = perf_counter()
-    try:
-        for step in paced(steps, ranks.device):
-            torch.cuda.nvtx.mark(f"torchscale.rank {ranks.rank}/{ranks.world_size}")  # type: ignore[no-untyped-call]
-            with _nvtx_range(f"torchscale.step {step}"):
-                trainer.step()
-                if step == steps - 1:
-                    _finish_device(ranks.device)  # within the last range, which then ends with the work
-            files.progress(Progress(phase="recording", steps=step))
-    finally:
-        _finish_device(ranks.device)
-        seconds = perf_counter() - began
+
+    settle_seconds = 1.5
+    """Collection starts some hundred milliseconds after cudaProfilerStart, and not at the same moment in every
+    process."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ends, self._cuda = ranks.local_rank == 0, torch.cuda.cudart()  # type: ignore[no-untyped-call]
+
+    def begin(self) -> None:
+        """Start the session, or this process's tracing."""
+        self._cuda.cudaProfilerStart()
+
+    def end(self) -> None:
+        """CUPTI flushes its buffers here, not at exit."""
+        if self._ends:
+            self._cuda.cudaProfilerStop()
+
+
+class _RangeCapture:
+    """Within an NVTX range of one process, which starts and ends the recording of all. A range in each process would
+    end it with the first."""
+
+    settle_seconds = 0.5
+    """All processes are recorded some ten milliseconds after the range begins."""
+
+    def __init__(self, ranks: Ranks, nvtx: Nvtx) -> None:
+        self._is_mine, self._nvtx = ranks.local_rank == 0, nvtx
+
+    def begin(self) -> None:
+        """Open the range."""
+        if self._is_mine:
+            self._nvtx.push(CAPTURE)
+
+    def end(self) -> None:
+        """Close it."""
+        if self._is_mine:
+            self._nvtx.pop()
+
+
+def _for_nsys(
+    trainer: Trainer, request: RecordRequest, ranks: Ranks, files: RankFiles, *, steps: int, step_seconds: float
+) -> None:
+    """Run marked steps for the nsys that wraps this process. Steps until every process is recorded are not marked, and
+    steps are marked with the rank, so that a mark that is missed does not matter."""
+    nvtx = nvtx_for(ranks.device)
+    on_cuda = ranks.device.type == "cuda"
+    capture = _CudaCapture(ranks) if on_cuda else _RangeCapture(ranks, nvtx)
+    phases = PhaseRanges(nvtx)
+    trainer.source = _MarkedSource(trainer.source, lambda name: ranged(nvtx, name))
+    trainer.on_phase = phases.begin
+    watch = None if on_cuda else _watch_of_waits(trainer, phases)
+    with phases.collections_marked(), contextlib.nullcontext() if on_cuda else gloo_ranges(nvtx, phases):
+        capture.begin()
         ranks.barrier()
-        if ranks.local_rank == 0:
-            cuda.cudaProfilerStop()  # CUPTI flushes its buffers here, not at exit
+        for _ in paced(_settle_steps(step_seconds, capture.settle_seconds), ranks.device):
+            trainer.step()
+        _finish_device(ranks.device)
+        ranks.barrier()
+        began = perf_counter()
+        try:
+            for step in paced(steps, ranks.device):
+                nvtx.mark(rank_mark(ranks.rank, ranks.world_size))
+                with ranged(nvtx, step_name(step)):
+                    trainer.step()
+                    if step == steps - 1:
+                        _finish_device(ranks.device)  # within the last range, which then ends with the work
+                files.progress(Progress(phase="recording", steps=step))
+        finally:
+            _finish_device(ranks.device)
+            seconds = perf_counter() - began
+            phases.end()
+            ranks.barrier()
+            capture.end()
+    if watch is not None:
+        watch.stop()
+    trainer.on_phase = None
     trainer.clear_marks()
     done = RecordedRank(
         rank=ranks.rank, world_size=ranks.world_size, pid=os.getpid(), trace=None, steps=steps, seconds=seconds
@@ -148,13 +214,18 @@ def _for_nsys(
     atomic_write_model(Path(request.directory) / f"recorded-rank-{ranks.rank}.json", done)
 
 
-@contextmanager
-def _nvtx_range(name: str) -> Iterator[None]:
-    torch.cuda.nvtx.range_push(name)  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
+def _watch_of_waits(trainer: Trainer, phases: PhaseRanges) -> GradientSyncWatch | None:
+    """Ends the backward pass's range at the last gradient where DDP then waits within torch, and the trainer does not
+    watch for that itself, since the strategy has further collectives; ``None`` elsewhere."""
+    if trainer.watch is not None or not any(
+        isinstance(part, DistributedDataParallel) for part in trainer.model.modules()
+    ):
+        return None
+    watch = GradientSyncWatch(trainer.module, lambda _, begun: phases.begin(begun), buffers=False)
+    watch.start()
+    trainer.step()
+    watch.settle()
+    return watch
 
 
 class _MarkedSource:
@@ -165,7 +236,7 @@ class _MarkedSource:
 
     def next_batch(self) -> BatchOfTensors:
         """The next batch; the wait for it is marked."""
-        with self._mark("torchscale.data_wait"):
+        with self._mark(DATA_WAIT):
             return self._source.next_batch()
 
     @property

@@ -30,7 +30,7 @@ from torchscale.worker.process_group import Ranks
 
 
 class Phase(Enum):
-    """The phase of a step that ends with a mark of the clock."""
+    """The phases of a step. A mark of the clock ends one and begins the next."""
 
     START = "start"
     DATA = "data_wait"
@@ -67,6 +67,7 @@ class Trainer:
         tokens_per_step: Tokens of a step on this rank; ``None`` where samples have no tokens.
         last_step_seconds: Mean step time of the last batch.
         watch: Marks gradient sync; ``None`` where there is none, or none that can be separated from compute.
+        on_phase: Called with each phase that begins; for recordings.
     """
 
     def __init__(self, cell: TrainingCell, ranks: Ranks, on_progress: Callable[[], None] | None = None) -> None:
@@ -87,6 +88,7 @@ class Trainer:
         self.optimizer = make_optimizer(cell, self._parallel)
         self._clock = make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda)
         self._marked: list[Phase] = []
+        self.on_phase: Callable[[Phase], None] | None = None
         self._captures_graphs = captures_graphs(cell, ranks.device)
         stages = self._parallel.stages
         if stages is not None:
@@ -99,6 +101,9 @@ class Trainer:
             # The compiler would trace a forward hook; buffers are then sent within the forward pass, without a mark.
             self.watch = GradientSyncWatch(self.module, self._mark, buffers=not cell.compile)
             self.watch.start()
+        self._first_phase = Phase.BUBBLE if stages is not None else Phase.FORWARD
+        if self.watch is not None and self.watch.has_buffers:
+            self._first_phase = Phase.BUFFERS
         self._steps_done = 0
         self.last_step_seconds = math.inf
         tokens = self._workload.tokens_per_sample
@@ -123,7 +128,7 @@ class Trainer:
             clip_gradients(self.module, self._cell.gradient_clipping, self._parallel.norm_groups)
         self._precision.optimizer_step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
-        self._mark(Phase.OPTIMIZER)
+        self._mark(Phase.OPTIMIZER, Phase.DATA)
         return loss
 
     def _forward_backward(self) -> Tensor:
@@ -133,10 +138,10 @@ class Trainer:
             # being accumulated lie in it as well.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         batch = self.source.next_batch()
-        self._mark(Phase.DATA)
+        self._mark(Phase.DATA, self._first_phase)
         if self._parallel.stages is not None:
             loss = self._parallel.stages.run(batch)
-            self._mark(Phase.BUBBLE)
+            self._mark(Phase.BUBBLE, Phase.OPTIMIZER)
             return torch.zeros((), device=self._ranks.device) if loss is None else loss.reshape(())
         pieces = self._cell.gradient_accumulation
         losses = [
@@ -154,24 +159,24 @@ class Trainer:
         with sync:
             with self._precision.forward_context():
                 loss = self._workload.loss_of(self.model(**self._workload.inputs(batch)), batch)
-            self._mark(Phase.FORWARD)
+            self._mark(Phase.FORWARD, Phase.GRADIENTS)
             self._precision.backward(loss if share == 1 else loss * share)
-            self._mark(Phase.SYNC)
+            self._mark(Phase.SYNC, Phase.OPTIMIZER if last else self._first_phase)
         loss = loss.detach().reshape(())
         # The output of a CUDA graph is overwritten by the next step, and losses are read after the last one.
         return loss.clone() if self._captures_graphs else loss
 
     @contextlib.contextmanager
     def _stage_forward(self) -> Iterator[None]:
-        self._mark(Phase.BUBBLE)
+        self._mark(Phase.BUBBLE, Phase.FORWARD)
         yield
-        self._mark(Phase.FORWARD)
+        self._mark(Phase.FORWARD, Phase.BUBBLE)
 
     @contextlib.contextmanager
     def _stage_backward(self) -> Iterator[None]:
-        self._mark(Phase.BUBBLE)
+        self._mark(Phase.BUBBLE, Phase.GRADIENTS)
         yield
-        self._mark(Phase.SYNC)
+        self._mark(Phase.SYNC, Phase.BUBBLE)
 
     def clear_marks(self) -> None:
         """Drop the marks of steps whose times are not used, since a profiler recorded them."""
@@ -180,7 +185,7 @@ class Trainer:
     def run_batch(self, steps: int) -> TimedBatch:
         """Run contiguous steps that start together on all ranks; clocks and losses are read after the last step."""
         self._ranks.barrier()
-        self._mark(Phase.START)
+        self._mark(Phase.START, Phase.DATA)
         losses = [self.step() for _ in range(steps)]
         times, parts = self._read()
         values: list[float] = torch.stack(losses).float().tolist()
@@ -206,12 +211,12 @@ class Trainer:
             return None
         began = perf_counter()
         self._ranks.barrier()
-        self._mark(Phase.START)
+        self._mark(Phase.START, Phase.DATA)
         with self._parallel.no_sync():
             for _ in range(steps + 1):
                 self._forward_backward()
                 self.optimizer.zero_grad(set_to_none=True)
-                self._mark(Phase.OPTIMIZER)
+                self._mark(Phase.OPTIMIZER, Phase.DATA)
         _, parts = self._read()
         self._ranks.barrier()
         self.run_batch(1)
@@ -223,9 +228,11 @@ class Trainer:
         self.source.close()
         del self.model, self.module, self.optimizer, self.source, self._parallel, self.watch, self._workload
 
-    def _mark(self, phase: Phase) -> None:
+    def _mark(self, ended: Phase, begun: Phase) -> None:
         self._clock.mark()
-        self._marked.append(phase)
+        self._marked.append(ended)
+        if self.on_phase is not None:
+            self.on_phase(begun)
 
     def _read(self) -> tuple[list[float], list[dict[Phase, float]]]:
         """Seconds of all marks since the first one, and each step's seconds by phase."""
@@ -272,11 +279,11 @@ class GradientSyncWatch:
     which costs one call per step. The order of gradients follows the model's graph and is equal in every step.
     """
 
-    def __init__(self, module: nn.Module, mark: Callable[[Phase], None], *, buffers: bool) -> None:
+    def __init__(self, module: nn.Module, mark: Callable[[Phase, Phase], None], *, buffers: bool) -> None:
         self._module, self._mark = module, mark
         self._last: nn.Parameter | None = None
         self._watched = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        self._has_buffers = buffers and next(module.buffers(), None) is not None
+        self.has_buffers = buffers and next(module.buffers(), None) is not None
         self._handles: list[RemovableHandle] = []
 
     def start(self) -> None:
@@ -284,8 +291,9 @@ class GradientSyncWatch:
         for parameter in self._watched:
             handle = parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
             self._handles.append(handle)
-        if self._has_buffers:
-            self._handles.append(self._module.register_forward_pre_hook(lambda *_: self._mark(Phase.BUFFERS)))
+        if self.has_buffers:
+            ended = Phase.BUFFERS, Phase.FORWARD
+            self._handles.append(self._module.register_forward_pre_hook(lambda *_: self._mark(*ended)))
 
     def stop(self) -> None:
         """Remove all hooks; marks already taken stay."""
@@ -301,7 +309,7 @@ class GradientSyncWatch:
 
     def _note(self, parameter: Tensor) -> None:
         self._last = cast(nn.Parameter, parameter)
-        self._mark(Phase.GRADIENTS)
+        self._mark(Phase.GRADIENTS, Phase.SYNC)
 
 
 def _compute_seconds(part: dict[Phase, float]) -> float:

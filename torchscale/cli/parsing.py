@@ -30,6 +30,18 @@ def parse_seconds(option: str, text: str) -> float:
     return seconds
 
 
+def parse_delay(option: str, text: str) -> float:
+    """Seconds, 0 among them.
+
+    Raises:
+        UsageError: it is not a duration.
+    """
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
 def listed(values: Iterable[str] | None) -> list[str]:
     """Every value of an option that may be given several times, or once with commas: ``--algo Ring,Tree``. Brackets
     around a list, as in a config, are optional."""

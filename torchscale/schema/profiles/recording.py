@@ -42,6 +42,8 @@ class Recording(Frozen):
         command: argv that ran, secrets left out.
         files: What can be analyzed, relative to the directory.
         ranks: What the ranks said.
+        exit_code: Of the user's program where it ended by itself; else ``None``.
+        failure: The error that it printed, where that is not 0.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -54,3 +56,5 @@ class Recording(Frozen):
     command: tuple[str, ...]
     files: tuple[str, ...] = ()
     ranks: tuple[RecordedRank, ...] = ()
+    exit_code: int | None = None
+    failure: str = ""

@@ -118,7 +118,7 @@ def as_rank(task: LaunchTask, pairs: int, output: Path) -> None:
         step_seconds = statistics.fmean(times[True]) / STEPS
         began = time.process_time()
         for _ in range(CALLS):
-            trainer._mark(Phase.GRADIENTS)
+            trainer._mark(Phase.GRADIENTS, Phase.SYNC)
         each = (time.process_time() - began) / CALLS
         trainer.clear_marks()
         logs = [math.log(without / with_) for with_, without in zip(times[True], times[False], strict=True)]

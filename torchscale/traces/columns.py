@@ -16,6 +16,7 @@ _NCCL_OPS = (
     ("reducescatter", "reduce_scatter"),
     ("alltoall", "all_to_all"),
     ("broadcast", "broadcast"),
+    ("bcast", "broadcast"),
     ("sendrecv", "send_recv"),
     ("gather", "gather"),
     ("scatter", "scatter"),
@@ -74,7 +75,8 @@ class NameTable:
 def no_spans() -> Spans:
     """Columns of length 0."""
     empty = np.zeros(0, dtype=np.int64)
-    return Spans(empty, empty, empty.astype(np.int8), empty.astype(np.int32), empty, empty, empty.astype(np.int8))
+    small = empty.astype(np.int8)
+    return Spans(empty, empty, small, empty.astype(np.int32), empty, empty, small, empty)
 
 
 def join_spans(parts: list[Spans]) -> Spans:
@@ -88,6 +90,7 @@ def join_spans(parts: list[Spans]) -> Spans:
         lane=np.concatenate([part.lane for part in parts]),
         link=np.concatenate([part.link for part in parts]),
         detail=np.concatenate([part.detail for part in parts]),
+        size=np.concatenate([part.size for part in parts]),
     )
 
 

@@ -76,10 +76,7 @@ def _sound_spans(trace: RankTrace) -> tuple[Spans, tuple[str, ...]]:
     what = f"{wrong:,} of {len(spans):,} spans end before they start, or at a time that no recording has"
     if wrong > max(1, _FEW * len(spans)):
         raise TraceError(f"{trace.source}: {what}; the file is damaged", hint=_HINT)
-    kept = Spans(
-        *(getattr(spans, name)[possible] for name in ("start", "end", "kind", "name", "lane", "link", "detail"))
-    )
-    return kept, (f"{trace.source}: {what}; left out",)
+    return spans.only(possible), (f"{trace.source}: {what}; left out",)
 
 
 def _check_times(source: str, what: str, start: NDArray[np.int64], end: NDArray[np.int64], spans: Spans) -> None:

@@ -53,6 +53,7 @@ def quiet(ranks: int = 4, **changes: Any) -> Signals:
         readbacks=0.0,
         readback_wait=0.0,
         pageable=0.0,
+        copies=(),
         throttled=((),) * ranks,
         allocation_retries=0,
         page_faults=0.0,

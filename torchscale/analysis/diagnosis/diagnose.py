@@ -12,12 +12,12 @@ from torchscale.analysis.diagnosis.rules_communication import (
     small_buckets,
     sync_variance,
 )
+from torchscale.analysis.diagnosis.rules_copies import copy_bound, pageable_copies
 from torchscale.analysis.diagnosis.rules_device import (
     host_bound,
     host_sync,
     memory_pressure,
     memory_returned,
-    pageable_copies,
     throttling,
 )
 from torchscale.analysis.diagnosis.rules_nodes import straggling_node
@@ -123,6 +123,7 @@ _RULES = (
     DiagnosisRule(FindingKind.HOST_BOUND, (SignalName.HOST_BOUND,), host_bound),
     DiagnosisRule(FindingKind.HOST_SYNC, (SignalName.READBACKS, SignalName.READBACK_WAIT), host_sync),
     DiagnosisRule(FindingKind.PAGEABLE_COPIES, (SignalName.PAGEABLE,), pageable_copies),
+    DiagnosisRule(FindingKind.COPY_BOUND, (SignalName.COPIES,), copy_bound),
     DiagnosisRule(FindingKind.THROTTLING, (SignalName.THROTTLED,), throttling),
     DiagnosisRule(FindingKind.MEMORY_PRESSURE, (), memory_pressure),
     DiagnosisRule(FindingKind.MEMORY_RETURNED, (), memory_returned),

@@ -9,7 +9,7 @@ import numpy as np
 
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, SignalName, Signals, SignalSeries
 from torchscale.schema.profiles.finding import Finding, FindingKind
-from torchscale.util.units import format_percent
+from torchscale.util.units import format_percent, format_seconds
 
 MIN_SAMPLES = 3
 """Samples for an interval of a rank's mean: with two, t has one degree of freedom and its interval is 12.7 standard
@@ -83,6 +83,11 @@ def medians_of_others(values: Matrix) -> Matrix:
         ordered[place + (places <= place), samples] for place in ((len(values) - 2) // 2, (len(values) - 1) // 2)
     )
     return np.asarray((lower + upper) / 2)
+
+
+def per_step(seconds: float, signals: Signals) -> str:
+    """``2.00 ms a step``; without the last words for a recording without steps."""
+    return format_seconds(seconds) + (" a step" if signals.steps else "")
 
 
 def percent(seconds: float, signals: Signals) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.rule import COST_FLOOR, Judgement, percent
+from torchscale.analysis.diagnosis.rule import COST_FLOOR, Judgement, per_step, percent
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
@@ -109,7 +109,7 @@ def exposed_communication(signals: Signals, findings: tuple[Finding, ...]) -> Ju
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED and signals.trusted else Confidence.LOW,
-        summary=f"{what} takes {format_seconds(cost)} a step that no compute hides",
+        summary=f"{what} takes {per_step(cost, signals)} that no compute hides",
         evidence=tuple(evidence),
         advice="raise the batch size or accumulate gradients, send fewer bytes (bf16 gradients), "
         "use a faster link, or tune bucket_cap_mb so that more overlaps with the backward pass",

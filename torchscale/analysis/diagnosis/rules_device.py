@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchscale.analysis.diagnosis.rule import COST_FLOOR, Judgement, percent
+from torchscale.analysis.diagnosis.rule import COST_FLOOR, Judgement, per_step, percent
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_seconds
@@ -37,9 +37,9 @@ def host_bound(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
-        summary=f"the device has nothing to do for {format_seconds(cost)} a step because the host hands out work late"
+        summary=f"the device has nothing to do for {per_step(cost, signals)} because the host hands out work late"
         if signals.on_device
-        else f"{format_seconds(cost)} a step go to host work between operators",
+        else f"{per_step(cost, signals)} go to host work between operators",
         evidence=(f"by rank: {', '.join(format_seconds(float(value)) for value in idle[:_MAX_SHOWN_RANKS])}",),
         advice="move Python work out of the step (logging, metrics, checks), use torch.compile or CUDA graphs, "
         "fused optimizers, larger batches",
@@ -62,24 +62,6 @@ def host_sync(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         f"the device then idles {format_seconds(cost)} a step",
         evidence=(f"over {signals.steps} steps",),
         advice="read losses and metrics every many steps, after the step; keep decisions on the device",
-    )
-
-
-def pageable_copies(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
-    """Copies of memory that is not pinned, outside compute."""
-    del findings
-    cost = signals.pageable
-    assert cost is not None  # noqa: S101 - in `needs`
-    if cost < COST_FLOOR * signals.step_seconds:
-        return None
-    return Finding(
-        kind=FindingKind.PAGEABLE_COPIES,
-        cost_percent=percent(cost, signals),
-        cost_seconds=cost,
-        confidence=Confidence.HIGH,
-        summary=f"copies from memory that is not pinned take {format_seconds(cost)} a step outside compute",
-        evidence=("the recording names the memory of each copy",),
-        advice="pin_memory=True in the DataLoader and non_blocking=True in .to()",
     )
 
 

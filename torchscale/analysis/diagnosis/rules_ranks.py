@@ -15,6 +15,7 @@ from torchscale.analysis.diagnosis.rule import (
     cannot_name,
     explained_by_processes,
     median_of_others,
+    per_step,
     percent,
 )
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Pauses, Signals, SignalSeries
@@ -110,7 +111,7 @@ def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
         cost_percent=percent(everyone, signals),
         cost_seconds=everyone,
         confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
-        summary=f"every rank waits at least {format_seconds(everyone)} a step for data",
+        summary=f"every rank waits at least {per_step(everyone, signals)} for data",
         evidence=(
             f"mean wait by rank: {', '.join(format_seconds(float(value)) for value in means[:_MAX_SHOWN_RANKS])}",
         ),

@@ -125,6 +125,39 @@ class MicroBatchLengths:
     seconds: float
 
 
+class CopyRoute(str, Enum):
+    """Between which memories a device copies."""
+
+    HOST_TO_DEVICE = "host to device"
+    DEVICE_TO_HOST = "device to host"
+    WITHIN_DEVICE = "within the device"
+    BETWEEN_DEVICES = "between devices"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class CopyUse:
+    """Copies of one route, mean over ranks; per step, or in all where no steps are marked.
+
+    Attributes:
+        route: Between which memories.
+        bytes_per_step: ``None`` where the recording does not say.
+        bytes_per_second: While copying, each copy by itself.
+        busy_seconds: In which at least one runs.
+        exposed_seconds: Of these, under neither compute nor communication.
+        overlap: Share of ``busy_seconds`` under compute.
+        is_pinned: Whether the host's memory is; ``None`` where it is not known, differs, or none is used.
+    """
+
+    route: CopyRoute
+    bytes_per_step: float | None
+    bytes_per_second: float | None
+    busy_seconds: float
+    exposed_seconds: float
+    overlap: float
+    is_pinned: bool | None
+
+
 @dataclass(frozen=True)
 class Signals:
     """Everything that a rule may ask for; ``None`` was not measured, and rules that need it abstain.
@@ -158,6 +191,7 @@ class Signals:
         readbacks: Values read back from the device, per step.
         readback_wait: The host's waiting for them.
         pageable: Copies from or to memory that is not pinned, outside compute.
+        copies: By the device, by route; ``None`` for ranks without one.
         throttled: Names of the reasons for lowered clocks, per rank.
         allocation_retries: Of the device's allocator while measuring, summed over ranks.
         page_faults: Pages read back from disk per step, for the rank with most.
@@ -199,6 +233,7 @@ class Signals:
     readbacks: float | None = None
     readback_wait: float | None = None
     pageable: float | None = None
+    copies: tuple[CopyUse, ...] | None = None
     throttled: tuple[tuple[str, ...], ...] | None = None
     allocation_retries: int | None = None
     page_faults: float | None = None
@@ -237,6 +272,7 @@ class SignalName(Enum):
     READBACKS = "values read back from the device"
     READBACK_WAIT = "the host's waits for the device"
     PAGEABLE = "the memory that copies go from and to"
+    COPIES = "copies by the device"
     THROTTLED = "reasons for lowered clocks"
     MICRO_BATCHES = "the compute of each micro-batch, between sends and receives whose partners are known"
 
@@ -261,6 +297,7 @@ _READERS: dict[SignalName, Callable[[Signals], object | None]] = {
     SignalName.READBACKS: lambda signals: signals.readbacks,
     SignalName.READBACK_WAIT: lambda signals: signals.readback_wait,
     SignalName.PAGEABLE: lambda signals: signals.pageable,
+    SignalName.COPIES: lambda signals: signals.copies,
     SignalName.THROTTLED: lambda signals: signals.throttled,
     SignalName.MICRO_BATCHES: lambda signals: signals.micro_batch_lengths,
 }

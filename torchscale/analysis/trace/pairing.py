@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.schema.profiles.span import SEND_RECV, RankTrace, Trace
+from torchscale.schema.profiles.span import GROUPED_SEND_RECV, SEND_RECV, UNRECORDED_LAUNCH, RankTrace, Trace
 
 _BETWEEN = " between "
-_ROOTED = {"broadcast", "reduce", SEND_RECV, "gather", "scatter"}
+_ROOTED = {"broadcast", "reduce", SEND_RECV, GROUPED_SEND_RECV, "gather", "scatter"}
 """Collectives that do not end at the same moment on every rank, so that their ends do not show a clock's offset."""
 SAME_HOST_SPREAD_NS = 100_000
 _BETWEEN_HOSTS_SPREAD_NS = 5_000_000
@@ -103,7 +103,7 @@ def pair(trace: Trace, stages: Sequence[Sequence[int]] | None = None) -> Pairing
     """
     ranks = trace.ranks
     keys = [_keys(rank) for rank in ranks]
-    problems: list[str] = []
+    problems = _untold_groups(ranks)
     notes: list[str] = []
     by_group: dict[str, dict[int, set[Key]]] = defaultdict(lambda: defaultdict(set))
     for column, of_rank in enumerate(keys):
@@ -138,6 +138,17 @@ def pair(trace: Trace, stages: Sequence[Sequence[int]] | None = None) -> Pairing
     return Pairing(_table(ranks, keys, rows), tuple(problems), tuple(notes))
 
 
+def _untold_groups(ranks: Sequence[RankTrace]) -> list[str]:
+    """Groups of sends and receives whose partners are not known are compared with nothing."""
+    count = sum(int(rank.collectives.are(GROUPED_SEND_RECV).sum()) for rank in ranks)
+    if not count:
+        return []
+    return [
+        f"{count} groups of sends and receives could be all-to-alls or messages of a pipeline and are not compared; "
+        "record torch's ranges too (torch.autograd.profiler.emit_nvtx), or export with --include-blobs=true"
+    ]
+
+
 def _equal_steps(mine: list[set[Key]]) -> tuple[list[set[Key]], int, int]:
     """Keys of the steps in which every rank recorded the same collectives, how many steps are left out, and of how
     many. A kernel that one rank's profiler missed then costs its step and not the recording."""
@@ -153,23 +164,24 @@ def _equal_steps(mine: list[set[Key]]) -> tuple[list[set[Key]], int, int]:
 
 def ending_together(trace: Trace, paired: Paired) -> tuple[Paired, tuple[str, ...]]:
     """Without the collectives that order alone paired and whose ends show that they are not one, and why that is a
-    problem, if it is. nsys does not say which process group a kernel is of: with several groups, kernels of different
+    problem, if it is. An export may lack which process group a kernel is of: with several groups, kernels of different
     ones are paired.
     """
     # One export has one clock; between exports, ends lie apart as clocks do.
     if trace.recorder != "nsys" or len({rank.host for rank in trace.ranks}) > 1 or not len(paired):
         return paired, ()
+    unnamed = np.array([not group for group in paired.group], dtype=bool)
     highest = np.iinfo(np.int64).max
     last = np.where(paired.takes_part, paired.end, -highest).max(axis=1)
     spread = last - np.where(paired.takes_part, paired.end, highest).min(axis=1)
     duration = np.where(paired.takes_part, paired.end - paired.start, 0).max(axis=1)
-    symmetric = np.array([op not in _ROOTED for op in paired.op], dtype=bool)
+    symmetric = unnamed & np.array([op not in _ROOTED for op in paired.op], dtype=bool)
     apart = symmetric & (spread > _SAME_COLLECTIVE_NS) & (spread > _RELATIVE_SPREAD * duration)
     count, of = int(apart.sum()), int(symmetric.sum())
     if not count:
         return paired, ()
     problem = f"{count} of {of} collectives do not end together on the ranks and are left out"
-    hint = "nsys does not say which process group a kernel is of; torch.profiler does (--tool kineto)"
+    hint = "the recording does not say which process group a kernel is of; torch.profiler does (--tool kineto)"
     kept = paired.only(np.flatnonzero(~apart))
     return kept, (f"{problem}; {hint}",) if count > _LEFT_OUT_SHARE * of else ()
 
@@ -235,6 +247,8 @@ def _keys(rank: RankTrace) -> dict[Key, int]:
     numbered = {group: _numbered(rank, group) for group in collectives.groups}
     for place in range(len(collectives)):
         group, op = collectives.groups[collectives.group[place]], collectives.ops[collectives.op[place]]
+        if group == UNRECORDED_LAUNCH or op == GROUPED_SEND_RECV:
+            continue
         size = int(collectives.payload_bytes[place])
         label = _between(rank, group, place) if op == SEND_RECV else group
         # Sends and receives are numbered apart, each rank's on its own: between two known ranks their order is sure.

@@ -16,6 +16,7 @@ from torchscale.analysis.diagnosis.signals import (
     rare_long_steps,
     step_windows,
 )
+from torchscale.analysis.trace.copies import copy_uses
 from torchscale.analysis.trace.intervals import IntervalSet
 from torchscale.analysis.trace.micro_batches import find_micro_batches
 from torchscale.analysis.trace.stages import StageLayout
@@ -83,6 +84,7 @@ def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool
         readbacks=_readbacks(ranks, steps) if on_device and steps and _tells_operators(ranks) else None,
         readback_wait=_readback_wait(ranks, steps) if on_device and steps else None,
         on_device=on_device,
+        copies=copy_uses(ranks, max(1, steps)) if on_device else None,
         pageable=_pageable(ranks) * NS / max(1, len(begin[0])) if on_device and _tells_memory(ranks) else None,
         trusted=trusted,
     )
@@ -221,9 +223,11 @@ def _tells_operators(ranks: list[RankWindow]) -> bool:
 
 
 def _tells_memory(ranks: list[RankWindow]) -> bool:
-    """Whether copies say what memory they use; where there are none, there is nothing to say."""
-    copies = [rank.trace.spans.detail[rank.trace.spans.of(SpanKind.COPY)] for rank in ranks]
-    return not any(len(details) for details in copies) or any(bool(details.any()) for details in copies)
+    """Whether copies from and to the host say what memory they use; where there are none, there is nothing to say."""
+    untold = (SpanCopyKind.OTHER, SpanCopyKind.HOST_TO_DEVICE_UNKNOWN, SpanCopyKind.DEVICE_TO_HOST_UNKNOWN)
+    kinds = [np.unique(rank.trace.spans.detail[rank.trace.spans.of(SpanKind.COPY)]) for rank in ranks]
+    seen = {SpanCopyKind(kind) for of_rank in kinds for kind in of_rank}
+    return not seen or not seen.issubset(untold)
 
 
 def _readbacks(ranks: list[RankWindow], steps: int) -> float:

@@ -50,6 +50,7 @@ def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdow
         sync_stall_seconds=stall,
         transfer_seconds=None if stall is None else max(0.0, exposed.length * NS - stall),
         copy_seconds=rank.copies.length * NS if rank.trace.on_device else None,
+        exposed_copy_seconds=rank.exposed_copies.length * NS if rank.trace.on_device else None,
         idle=_idle(rank),
         blame_percent=None if view is None or not view.blame.sum() else float(view.blame_shares[column]) * 100,
         arrives_late_seconds=late,

@@ -57,6 +57,11 @@ class RankWindow:
         return self.communication.minus(self.compute)
 
     @cached_property
+    def exposed_copies(self) -> IntervalSet:
+        """Copies and fills that neither compute nor communication hides."""
+        return self.copies.minus(union([self.compute, self.communication]))
+
+    @cached_property
     def gaps(self) -> IntervalSet:
         """Idle: neither compute nor communication nor copies."""
         whole = IntervalSet(np.array([self.start]), np.array([self.end]))

@@ -88,7 +88,7 @@ def finding_lines(diagnosis: Diagnosis) -> list[str]:
 def _ranks_table(analysis: ProfileAnalysis) -> Table:
     table = _table("Where the time goes, share of each rank's window")
     for heading in RANK_HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=heading != RANK_HEADINGS[-1])
+        table.add_column(heading, justify="right", no_wrap=True)
     with_memory = any(rank.peak_memory_bytes is not None for rank in analysis.per_rank)
     if with_memory:
         table.add_column("peak memory", justify="right", no_wrap=True)

@@ -15,11 +15,12 @@ RANK_HEADINGS = (
     "compute",
     "sync stall",
     "transfer",
+    "copies",
     "host-bound",
     "input",
-    "other idle",
+    "other",
     "overlap",
-    "blame share",
+    "blame",
 )
 """The rank, and what :func:`rank_shares` gives."""
 _DOUBTS = (Flag.CONTENDED, Flag.OVERSUBSCRIBED, Flag.THROTTLED)
@@ -88,6 +89,7 @@ def rank_shares(rank: RankBreakdown) -> list[float | None]:
         rank.compute_seconds,
         rank.sync_stall_seconds,
         rank.transfer_seconds,
+        rank.exposed_copy_seconds,
         rank.idle.host_bound_seconds,
         rank.idle.input_seconds,
         rank.idle.other_seconds,

@@ -62,6 +62,8 @@ class RankBreakdown(Frozen):
         sync_stall_seconds: Exposed waiting for ranks that arrive later.
         transfer_seconds: Exposed communication once all had arrived.
         copy_seconds: Union of its copies, device traces alone.
+        exposed_copy_seconds: Of that, what neither compute nor communication hides; ``None`` in analyses of versions
+            that did not tell.
         idle: The rest, split.
         blame_percent: Share of all waiting for which it was the last to arrive; ``None`` without waiting.
         peak_memory_bytes: Most that was allocated at once; ``None`` unless allocations were recorded.
@@ -82,6 +84,7 @@ class RankBreakdown(Frozen):
     idle: Idle
     blame_percent: float | None = None
     arrives_late_seconds: float | None = None
+    exposed_copy_seconds: float | None = None
     peak_memory_bytes: int | None = None
 
 

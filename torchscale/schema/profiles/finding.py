@@ -38,6 +38,8 @@ class FindingKind(str, Enum):
     """The host waits for the device inside the step, to read a value back."""
     PAGEABLE_COPIES = "pageable_copies"
     """Copies from or to memory that is not pinned."""
+    COPY_BOUND = "copy_bound"
+    """The device copies while it computes nothing."""
     PAUSES = "pauses"
     """Rare long steps, from garbage collection or otherwise."""
     THROTTLING = "throttling"
@@ -68,6 +70,7 @@ _TITLES = {
     FindingKind.HOST_BOUND: "Host-bound",
     FindingKind.HOST_SYNC: "Host synchronization",
     FindingKind.PAGEABLE_COPIES: "Pageable copies",
+    FindingKind.COPY_BOUND: "Copy-bound",
     FindingKind.PAUSES: "Pauses",
     FindingKind.THROTTLING: "Throttling",
     FindingKind.MEMORY_PRESSURE: "Memory pressure",

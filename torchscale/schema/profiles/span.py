@@ -14,6 +14,11 @@ from numpy.typing import NDArray
 Nanoseconds = NDArray[np.int64]
 SEND_RECV = "send_recv"
 """The operation of sends and receives, which are no collectives: each concerns two ranks."""
+GROUPED_SEND_RECV = "grouped_send_recv"
+"""Several sends and receives in one group, of which the recording does not tell whether they are an all-to-all or the
+messages of a pipeline."""
+UNRECORDED_LAUNCH = "(launched before the recording)"
+"""The group of NCCL's kernels whose launch was not recorded, where the groups of others are known."""
 
 
 class SpanKind(IntEnum):
@@ -46,6 +51,11 @@ class SpanCopyKind(IntEnum):
     DEVICE_TO_HOST = 3
     DEVICE_TO_HOST_PAGEABLE = 4
     FILL = 5
+    WITHIN_DEVICE = 6
+    BETWEEN_DEVICES = 7
+    HOST_TO_DEVICE_UNKNOWN = 8
+    """From memory of the host, of which it is not known whether it is pinned."""
+    DEVICE_TO_HOST_UNKNOWN = 9
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,7 @@ class Spans:
         lane: Stream or thread, int64.
         link: Correlates a launch with what it launched, int64; 0 for none.
         detail: :class:`SpanCopyKind` of a copy, int8.
+        size: Bytes of a copy, int64; -1 where the trace does not say, 0 for other spans.
     """
 
     start: Nanoseconds
@@ -68,9 +79,23 @@ class Spans:
     lane: NDArray[np.int64]
     link: NDArray[np.int64]
     detail: NDArray[np.int8]
+    size: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def only(self, chosen: NDArray[np.bool_]) -> Spans:
+        """The spans that are chosen."""
+        return Spans(
+            self.start[chosen],
+            self.end[chosen],
+            self.kind[chosen],
+            self.name[chosen],
+            self.lane[chosen],
+            self.link[chosen],
+            self.detail[chosen],
+            self.size[chosen],
+        )
 
     def of(self, *kinds: SpanKind) -> NDArray[np.bool_]:
         """Which spans are of these kinds."""
@@ -126,9 +151,13 @@ class CollectiveSpans:
     @property
     def point_to_point(self) -> NDArray[np.bool_]:
         """Which are sends and receives."""
-        if SEND_RECV not in self.ops:
+        return self.are(SEND_RECV)
+
+    def are(self, op: str) -> NDArray[np.bool_]:
+        """Which are of this operation."""
+        if op not in self.ops:
             return np.zeros(len(self), dtype=bool)
-        return np.asarray(self.op == self.ops.index(SEND_RECV))
+        return np.asarray(self.op == self.ops.index(op))
 
 
 @dataclass(frozen=True)

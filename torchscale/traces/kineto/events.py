@@ -52,6 +52,8 @@ _COPIES = {
     "Memcpy HtoD": SpanCopyKind.HOST_TO_DEVICE,
     "Memcpy DtoH (Device -> Pageable": SpanCopyKind.DEVICE_TO_HOST_PAGEABLE,
     "Memcpy DtoH": SpanCopyKind.DEVICE_TO_HOST,
+    "Memcpy DtoD": SpanCopyKind.WITHIN_DEVICE,
+    "Memcpy PtoP": SpanCopyKind.BETWEEN_DEVICES,
     "Memset": SpanCopyKind.FILL,
 }
 """The first prefix that fits decides: the longer one stands before the shorter."""
@@ -179,6 +181,7 @@ class ColumnBuilder:
         length = nanoseconds(np.array([event.dur for event in events]))
         lanes = [self._lane(event.tid) for event in events]
         links = [0 if event.args is None else whole_number(event.args.correlation, 0) for event in events]
+        sizes = np.array([-1 if event.args is None else whole_number(event.args.size) for event in events])
         kind, name, detail = np.array(self._classes, dtype=np.int64).reshape(-1, 3)[code].T
         return Spans(
             start=start,
@@ -188,6 +191,7 @@ class ColumnBuilder:
             lane=np.array(lanes, dtype=np.int64),
             link=np.array(links, dtype=np.int64),
             detail=detail.astype(np.int8),
+            size=np.where(kind == SpanKind.COPY, sizes, 0),
         )
 
     def _code(self, phase: str, category: str, name: str) -> int:

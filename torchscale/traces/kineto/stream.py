@@ -41,6 +41,7 @@ class EventArgs(msgspec.Struct, gc=False):
     group: str = msgspec.field(name="Process Group Name", default="")
     sequence: int = msgspec.field(name="Seq", default=-1)
     collective: str = msgspec.field(name="Collective name", default="")
+    size: int = msgspec.field(name="bytes", default=-1)
     allocated: int = msgspec.field(name="Total Allocated", default=-1)
     device_type: int = msgspec.field(name="Device Type", default=-1)
     group_ranks: msgspec.Raw = msgspec.field(name="Process Group Ranks", default_factory=msgspec.Raw)

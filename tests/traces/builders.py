@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,8 +83,16 @@ NSYS_2026 = {
     "DIAGNOSTIC_EVENT": "timestamp INTEGER NOT NULL, timestampType INTEGER NOT NULL, source INTEGER NOT NULL, "
     "severity INTEGER NOT NULL, text TEXT NOT NULL, globalPid INTEGER",
     "NVTX_EVENTS": "start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, text TEXT, globalTid INTEGER, "
-    "textId INTEGER, domainId INTEGER",
+    "textId INTEGER, domainId INTEGER, binaryData BLOB",
+    "NVTX_PAYLOAD_SCHEMAS": "domainId INTEGER, schemaId INTEGER, name TEXT, type INTEGER, payloadSize INTEGER",
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": "domainId INTEGER NOT NULL, schemaId INTEGER NOT NULL, idx INTEGER NOT NULL, "
+    "flags INTEGER, type INTEGER, name TEXT, description TEXT, offset INTEGER",
+    "PROCESSES": "globalPid INTEGER, pid INTEGER, name TEXT",
 }
+NCCL_DOMAIN, NCCL_SCHEMA = 1, 16777225
+"""Of the payload that NCCL attaches to its ranges: communicator, bytes, partner."""
+_NCCL_ENTRIES = ((18, "NCCL communicator ID", None), (22, "Message size [bytes]", 8), (5, "Peer rank", 16))
+"""Type, name and place, as real exports have them: the place of the first is not exported."""
 
 
 @dataclass
@@ -131,6 +140,50 @@ class NsysExport:
         """An NVTX range, its text in the row or by id."""
         where: dict[str, object] = {"textId": self.name(text)} if by_id else {"text": text}
         self.add("NVTX_EVENTS", start=start, end=end, eventType=kind, globalTid=pid * PID_UNIT + pid, **where)
+
+    def mark(self, pid: int, text: str, at: int) -> None:
+        """A moment."""
+        self.range(pid, text, at, None, kind=34)
+
+    def nccl(
+        self,
+        pid: int,
+        text: str,
+        start: int,
+        end: int,
+        *,
+        communicator: int | None = None,
+        size: int = 0,
+        peer: int = 0,
+    ) -> None:
+        """A range of NCCL, with a payload if there is a communicator."""
+        self.range(pid, text, start, end, by_id=True)
+        if communicator is None:
+            return
+        blob = struct.pack("<QQii", communicator, size, peer, 0)
+        header = struct.pack("<IIIIQQ", NCCL_DOMAIN, 0, NCCL_SCHEMA, 0, len(blob), 32 + len(blob))
+        self.rows["NVTX_EVENTS"][-1] |= {"domainId": NCCL_DOMAIN, "binaryData": header + blob}
+        if "NVTX_PAYLOAD_SCHEMA_ENTRIES" not in self.rows:
+            for place, (kind, name, offset) in enumerate(_NCCL_ENTRIES):
+                self.add(
+                    "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+                    domainId=NCCL_DOMAIN, schemaId=NCCL_SCHEMA, idx=place, type=kind, name=name, offset=offset,
+                )  # fmt: skip
+
+    def copy(self, pid: int, start: int, end: int, size: int, kinds: tuple[int, int, int], link: int = 0) -> None:
+        """A copy by the device; ``kinds``: of the copy, of the memory read and of the memory written."""
+        self.add(
+            "CUPTI_ACTIVITY_KIND_MEMCPY",
+            start=start,
+            end=end,
+            streamId=13,
+            correlationId=link,
+            globalPid=pid * PID_UNIT,
+            bytes=size,
+            copyKind=kinds[0],
+            srcKind=kinds[1],
+            dstKind=kinds[2],
+        )
 
     def write(self, path: Path, *, shuffle: bool = False, without: Sequence[str] = ()) -> Path:
         """The database; tables without rows are not made, as lazy exports leave them out."""

@@ -66,15 +66,18 @@ def read_recordings(paths: list[Path]) -> Trace:
     Raises:
         TraceError: a file cannot be read, two hold the same rank, or recorders are mixed.
     """
-    ranks: list[RankTrace] = []
-    notes: list[str] = []
-    recorders: set[str] = set()
+    exports = [path for path in paths if _is_export(path)]
+    read, notes = _read_exports(exports)
+    recorders = {"nsys"} if exports else set()
     for path in paths:
-        for recorder, rank, more in _read(path):
-            checked, about_times = sound(rank, UNNAMED)
-            ranks.append(checked)
-            recorders.add(recorder)
-            notes += [note for note in (*more, *about_times) if note not in notes]
+        if path not in exports:
+            read += _read_kineto(path)
+            recorders.add("torch.profiler")
+    ranks = []
+    for rank in read:
+        checked, about_times = sound(rank, UNNAMED)
+        ranks.append(checked)
+        notes += [note for note in about_times if note not in notes]
     if not ranks:
         raise TraceError("no recording to analyze")
     if len(recorders) > 1:
@@ -109,14 +112,14 @@ def _only_rank(ranks: list[RankTrace]) -> RankTrace:
 
 
 def _distinct(ranks: list[RankTrace]) -> list[RankTrace]:
-    """Each rank once; exports of several nodes that do not name their ranks are numbered through."""
+    """The ranks.
+
+    Raises:
+        TraceError: one is there twice.
+    """
     numbers = [rank.rank for rank in ranks]
     if len(set(numbers)) == len(numbers):
         return ranks
-    sources = {rank.source for rank in ranks}
-    if all(rank.source.endswith(".sqlite") for rank in ranks) and len(sources) > 1:
-        ordered = sorted(ranks, key=lambda rank: (rank.source, rank.rank))
-        return [replace(rank, rank=number, world_size=len(ordered)) for number, rank in enumerate(ordered)]
     twice = next(number for number in numbers if numbers.count(number) > 1)
     which = ", ".join(rank.source for rank in ranks if rank.rank == twice)
     raise TraceError(
@@ -124,34 +127,53 @@ def _distinct(ranks: list[RankTrace]) -> list[RankTrace]:
     )
 
 
-def _read(path: Path) -> Iterator[tuple[str, RankTrace, tuple[str, ...]]]:
-    try:
+def _is_export(path: Path) -> bool:
+    if path.name.endswith(_ARCHIVE_SUFFIXES):
+        return False
+    with _as_trace_errors(str(path)):
+        return is_sqlite(_beginning(path))
+
+
+def _read_exports(paths: list[Path]) -> tuple[list[RankTrace], list[str]]:
+    """The ranks in exports of nsys, which are read together: a communicator has ranks in several."""
+    if not paths:
+        return [], []
+    with _as_trace_errors(", ".join(map(str, paths))):
+        ranks, notes = read_nsys(paths)
+    return list(ranks), list(notes)
+
+
+def _read_kineto(path: Path) -> list[RankTrace]:
+    """The ranks in a trace of torch.profiler, or in an archive of such."""
+    with _as_trace_errors(str(path)):
         if path.name.endswith(_ARCHIVE_SUFFIXES):
+            ranks = []
             for name, file in _members(path):
                 with _decompressed(name, file) as stream:
-                    yield "torch.profiler", read_kineto(stream, f"{path.name}:{name}"), ()
-            return
-        beginning = _beginning(path)
-        if is_sqlite(beginning):
-            ranks, notes = read_nsys(path)
-            for rank in ranks:
-                yield "nsys", rank, notes
-            return
+                    ranks.append(read_kineto(stream, f"{path.name}:{name}"))
+            return ranks
         if path.suffix == REPORT_SUFFIX:
             raise TraceError(f"{path}: a report of nsys, not exported", hint=export_hint(path))
-        if not is_kineto(beginning):
+        if not is_kineto(_beginning(path)):
             raise TraceError(
                 f"{path}: neither a trace of torch.profiler nor an export of nsys",
                 hint="expected .nsys-rep, .sqlite, .json, .json.gz or .tar.gz",
             )
         with path.open("rb") as raw, _decompressed(path.name, raw) as stream:
-            yield "torch.profiler", read_kineto(stream, path.name), ()
+            return [read_kineto(stream, path.name)]
+
+
+@contextmanager
+def _as_trace_errors(where: str) -> Iterator[None]:
+    """What reading a damaged file can raise, as errors that name it."""
+    try:
+        yield
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise TraceError(f"{path}: cannot be read: {error}", hint="the file may be damaged or cut off") from error
+        raise TraceError(f"{where}: cannot be read: {error}", hint="the file may be damaged or cut off") from error
     except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
         # Whatever a damaged file makes of its parts: each reader checks what it knows, and none knows all.
         problem = f"{type(error).__name__}: {error}"[:_MAX_PROBLEM]
-        raise TraceError(f"{path}: not a sound recording ({problem})", hint="the file may be damaged") from error
+        raise TraceError(f"{where}: not a sound recording ({problem})", hint="the file may be damaged") from error
 
 
 def export_hint(report: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from torchscale.errors import TraceError
 
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _LIMIT_LENGTH = 0
 """SQLITE_LIMIT_LENGTH, which the module names from Python 3.11 on."""
 _MAX_VALUE_BYTES = 64 * 2**20
@@ -34,6 +36,20 @@ class Database:
         query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
         for (table,) in self.rows(query):
             self._columns[str(table)] = set()
+
+    def tables(self) -> tuple[str, ...]:
+        """Its true tables whose names are words, as all of nsys's are; by name."""
+        return tuple(sorted(name for name in self._columns if _WORD.fullmatch(name)))
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Columns of a table whose names are words, in their order.
+
+        Raises:
+            TraceError: one is generated.
+        """
+        self.has(table)
+        names = (str(row[1]) for row in self.rows(f"PRAGMA table_info({table})"))
+        return tuple(name for name in names if _WORD.fullmatch(name))
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether the table is there, with these columns."""

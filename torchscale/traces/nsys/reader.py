@@ -1,290 +1,455 @@
-"""Ranks from an export: a process that ran kernels is a rank."""
+"""Ranks from exports: a process that ran kernels is a rank; where none did, a process that marked itself as one."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.errors import TraceError
-from torchscale.schema.profiles.span import CollectiveSpans, RankTrace, SpanCopyKind, SpanKind, Spans, Steps
+from torchscale.schema.profiles.nvtx_names import (
+    COLLECTION,
+    COLLECTIVE_PREFIX,
+    COMPUTE_PHASES,
+    DATA_WAIT,
+    RANK_MARK,
+    CollectiveName,
+)
+from torchscale.schema.profiles.span import RankTrace, SpanCopyKind, SpanKind, Spans, Steps
 from torchscale.traces.columns import (
     CollectiveRow,
+    NameTable,
     StepRow,
+    direction_of,
     is_nccl,
     join_spans,
     make_collectives,
     make_steps,
     op_of,
 )
+from torchscale.traces.nsys import nccl
+from torchscale.traces.nsys.communicators import Communicators, NcclSpan, Process
 from torchscale.traces.nsys.database import Database, open_database
+from torchscale.traces.nsys.nvtx import PID_UNIT, NvtxEvents, NvtxRange
 from torchscale.traces.soundness import MAX_NS
 
 _KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 _MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 _MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
-_PID_UNIT = 0x1000000
-"""In globalPid and globalTid the process stands above 24 bits for the thread."""
-_PUSH_POP, _START_END = 59, 60
-"""NVTX event types: ranges of a thread, and of a process."""
-_STEP = re.compile(r"(?:torchscale\.)?(?:ProfilerStep|step|iteration|iter)[ _:#]*(\d{1,15})", re.IGNORECASE | re.ASCII)
+_STEP = re.compile(
+    r"(?:torchscale\.)?(?:ProfilerStep|step|iteration|iter)[ _:#]*(\d{1,15})(?:, (?:seq|op_id|sizes)\b.*)?",
+    re.IGNORECASE | re.ASCII | re.DOTALL,
+)
+"""With what torch.autograd.profiler.emit_nvtx adds to a name."""
+_STEP_PATTERNS = ("%step%", "iter%")
+_WAIT_PATTERNS = ("enumerate(DataLoader)%", DATA_WAIT)
 _HINT = "export it again from the .nsys-rep"
-_RANK_MARK = re.compile(r"torchscale\.rank (\d{1,6})/(\d{1,6})")
 _LAUNCH = re.compile(r"(?:cuda|cu)(?:Launch|GraphLaunch|MemcpyAsync|MemsetAsync|Memcpy\w*Async)")
 _HOST_WAIT = re.compile(r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize|cudaMemcpy(?:_v\d+)?$")
+_COPY_KINDS = {1: SpanCopyKind.HOST_TO_DEVICE_UNKNOWN, 2: SpanCopyKind.DEVICE_TO_HOST_UNKNOWN,
+               8: SpanCopyKind.WITHIN_DEVICE, 10: SpanCopyKind.BETWEEN_DEVICES}  # fmt: skip
+"""Copy kinds of CUPTI."""
 _PAGEABLE = 0
 """A memory kind of CUPTI."""
+_NO_LANE = -1
+"""gloo's own threads run its collectives; the thread that calls one goes on."""
 
 
-def read_nsys(path: Path) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
-    """The ranks of one export, and notes on them. A rank is a process that ran kernels.
+def read_nsys(paths: Sequence[Path]) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
+    """The ranks of the exports of one run, and notes on them.
 
     Raises:
-        TraceError: it is not an export of nsys, is damaged, or no kernel was recorded.
+        TraceError: a file is not an export of nsys or is damaged, or neither a kernel nor a marked rank was recorded.
     """
-    with open_database(path) as database:
-        if not database.has("StringIds") or not (database.has("META_DATA_EXPORT") or database.has("EXPORT_META_DATA")):
-            raise TraceError(f"{path}: a SQLite database, but not an export of nsys (it has no StringIds)")
-        # An export that is not lazy has empty tables.
-        if not database.has(_KERNEL) or not any(True for _ in database.rows(f"SELECT 1 FROM {_KERNEL} LIMIT 1")):
-            raise TraceError(
-                f"{path}: no CUDA kernels were recorded{_recorder_message(database)}",
-                hint="trace CUDA (`nsys profile -t cuda,nvtx`), and let the program end before nsys does",
-            )
-        pids = [
-            pid for (pid,) in database.rows(f"SELECT DISTINCT globalPid FROM {_KERNEL} WHERE globalPid IS NOT NULL")
-        ]
-        if not pids:
-            raise TraceError(f"{path}: its kernels do not say which process ran them; export with a newer nsys")
-        if not all(isinstance(pid, int) for pid in pids):
-            raise TraceError(f"{path}: a process number of its kernels is no integer", hint=_HINT)
-        return _Export(database, path).ranks(sorted(pid for pid in pids if isinstance(pid, int)))
+    processes: list[Process] = []
+    notes: list[str] = []
+    for path in paths:
+        with open_database(path) as database:
+            found, about = _Export(database, path).processes()
+        processes += found
+        notes += about
+    processes = _numbered_through(processes)
+    communicators = Communicators(processes)
+    notes += communicators.notes
+    return tuple(communicators.trace(process) for process in processes), tuple(notes)
 
 
-def _recorder_message(database: Database) -> str:
-    """The warning that nsys itself left in the export."""
-    if not database.has("DIAGNOSTIC_EVENT", "text"):
-        return ""
-    for (text,) in database.rows("SELECT text FROM DIAGNOSTIC_EVENT WHERE text LIKE '%CUDA events collected%' LIMIT 1"):
-        return f"; nsys says: {' '.join(str(text).split())}"
-    return ""
+def _numbered_through(processes: list[Process]) -> list[Process]:
+    """Ranks of several nodes whose exports do not name them, in the order of the files."""
+    numbers = [process.trace.rank for process in processes]
+    sources = {process.trace.source for process in processes}
+    if len(set(numbers)) == len(numbers) or len(sources) == 1:
+        return processes
+    ordered = sorted(processes, key=lambda process: (process.trace.source, process.trace.rank))
+    return [
+        replace(process, trace=replace(process.trace, rank=number, world_size=len(ordered)))
+        for number, process in enumerate(ordered)
+    ]
 
 
 @dataclass(frozen=True)
+class _Identity:
+    """Which rank a process (globalPid) is."""
+
+    pid: int
+    rank: int
+    world_size: int
+
+    @property
+    def short(self) -> int:
+        """Its pid."""
+        return self.pid // PID_UNIT % PID_UNIT
+
+
 class _Export:
     """One SQLite export: its ranks, with what their tables hold."""
 
-    database: Database
-    path: Path
+    def __init__(self, database: Database, path: Path) -> None:
+        """Look at the tables.
 
-    def ranks(self, pids: list[int]) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
-        identities = self._marked_ranks()
-        notes = []
-        strangers = [pid for pid in pids if pid not in identities]
-        if identities and strangers:
-            pids = [pid for pid in pids if pid in identities]
-            shown = ", ".join(str(_short(pid)) for pid in strangers)
-            notes.append(f"{self.path.name}: processes that are no ranks ran kernels and are left out: {shown}")
-        if not identities:
-            identities = {pid: (number, len(pids)) for number, pid in enumerate(pids)}
-            if len(pids) > 1:
-                shown = ", ".join(f"process {_short(pid)} as rank {rank}" for pid, (rank, _) in identities.items())
-                notes.append(f"{self.path.name} does not name ranks; taken in the order of their processes: {shown}")
-        base = self._base()
-        names = self.database.strings(self._name_ids())
-        return tuple(self._rank(pid, *identities[pid], base, names) for pid in pids), tuple(notes)
+        Raises:
+            TraceError: it is not an export of nsys.
+        """
+        has_meta = database.has("META_DATA_EXPORT") or database.has("EXPORT_META_DATA")
+        if not database.has("StringIds") or not has_meta:
+            raise TraceError(f"{path}: a SQLite database, but not an export of nsys (it has no StringIds)")
+        self._database, self._path = database, path
+        self._nvtx = NvtxEvents(database, path)
 
-    def _rank(self, pid: int, rank: int, world_size: int, base: int, names: dict[int, str]) -> RankTrace:
+    def processes(self) -> tuple[list[Process], list[str]]:
+        """The ranks, and notes on who they are.
+
+        Raises:
+            TraceError: there are none.
+        """
+        marked = {
+            pid: _Identity(pid, int(match[1]), int(match[2]))
+            for pid, text in self._nvtx.marks("torchscale.rank %")
+            if (match := RANK_MARK.fullmatch(text)) is not None
+        }
+        # An export that is not lazy has empty tables.
+        if self._database.has(_KERNEL) and any(True for _ in self._database.rows(f"SELECT 1 FROM {_KERNEL} LIMIT 1")):
+            identities, notes = self._device_ranks(marked)
+            return [self._device_rank(identity) for identity in identities], notes
+        if not marked:
+            raise TraceError(
+                f"{self._path}: no CUDA kernels were recorded{self._recorder_message()}",
+                hint="trace CUDA (`nsys profile -t cuda,nvtx`), and let the program end before nsys does; CPU ranks of "
+                "your own programs are recorded by torch.profiler (--tool kineto)",
+            )
+        return [self._host_rank(identity) for identity in sorted(marked.values(), key=lambda one: one.rank)], []
+
+    def _device_ranks(self, marked: dict[int, _Identity]) -> tuple[list[_Identity], list[str]]:
+        pids = [
+            pid
+            for (pid,) in self._database.rows(f"SELECT DISTINCT globalPid FROM {_KERNEL} WHERE globalPid IS NOT NULL")
+        ]
+        if not pids:
+            raise TraceError(f"{self._path}: its kernels do not say which process ran them; export with a newer nsys")
+        if not all(isinstance(pid, int) for pid in pids):
+            raise TraceError(f"{self._path}: a process number of its kernels is no integer", hint=_HINT)
+        ordered = sorted(pid for pid in pids if isinstance(pid, int))
+        if marked:
+            strangers = [self._process_text(pid) for pid in ordered if pid not in marked]
+            about = f"{self._path.name}: processes that are no ranks ran kernels and are left out: "
+            return [marked[pid] for pid in ordered if pid in marked], [about + ", ".join(strangers)] * bool(strangers)
+        identities = [_Identity(pid, number, len(ordered)) for number, pid in enumerate(ordered)]
+        if len(ordered) == 1:
+            return identities, []
+        shown = ", ".join(f"process {self._process_text(one.pid)} as rank {one.rank}" for one in identities)
+        about = "does not name ranks; taken, as all of the job, in the order of their processes"
+        return identities, [f"{self._path.name} {about}: {shown}"]
+
+    def _process_text(self, pid: int) -> str:
+        """``144 (python3)``, or the number alone where the export does not name it."""
+        number = _Identity(pid, 0, 1).short
+        if not self._database.has("PROCESSES", "globalPid", "name"):
+            return str(number)
+        names = [str(name) for (name,) in self._database.rows("SELECT name FROM PROCESSES WHERE globalPid = ?", (pid,))]
+        return f"{number} ({Path(names[0]).name})" if names and names[0] else str(number)
+
+    def _recorder_message(self) -> str:
+        """The warning that nsys itself left in the export."""
+        if not self._database.has("DIAGNOSTIC_EVENT", "text"):
+            return ""
+        query = "SELECT text FROM DIAGNOSTIC_EVENT WHERE text LIKE '%CUDA events collected%' LIMIT 1"
+        for (text,) in self._database.rows(query):
+            return f"; nsys says: {' '.join(str(text).split())}"
+        return ""
+
+    def _device_rank(self, identity: _Identity) -> Process:
+        """A rank by its kernels."""
+        pid, names = identity.pid, self._names
         numbers = {identifier: index for index, identifier in enumerate(names)}
-        kernels, communication = self._kernels(pid, base, names, numbers)
-        copy_name = len(names)
-        calls = join_spans(list(self._calls(pid, base, names, numbers)))
-        ranges, steps = self._ranges(pid, base, copy_name + 1)
-        collectives = _collectives(communication, names, calls, steps)
-        parts = [kernels, *self._copies(pid, base, copy_name), calls]
-        return RankTrace(
-            rank=rank,
-            host=self.path.name,
-            pid=_short(pid),
+        calls = join_spans(list(self._calls(pid, numbers)))
+        steps = self._steps(pid)
+        launches = _Launches(calls, steps)
+        nccl_calls = nccl.NcclCalls([self._on_clock(item) for item in self._nvtx.ranges(pid, nccl.RANGES)])
+        compute, kernels = self._kernels(pid, numbers)
+        communication = [
+            NcclSpan(int(start), int(end), names[int(name)], int(stream), int(link), step, call, bool(is_launched))
+            for (start, end, stream, link, name), step, call, is_launched in zip(
+                kernels,
+                launches.steps_of(kernels[:, 3]),
+                launches.calls_of(kernels[:, [3, 4]], nccl_calls, names),
+                launches.are_recorded(kernels[:, 3]),
+                strict=True,
+            )
+        ]
+        copies = list(self._copies(pid, len(names)))
+        if nccl_calls:
+            copies, by_copies = _copy_collectives(copies, launches, nccl_calls, communication)
+            communication += by_copies
+        waits = _ranges_as_spans(self._waits(pid), self._base, SpanKind.INPUT, len(names) + 1)
+        trace = RankTrace(
+            rank=identity.rank,
+            host=self._path.name,
+            pid=identity.short,
             on_device=True,
-            backend="nccl" if len(collectives) else None,
-            world_size=world_size,
-            source=self.path.name,
+            backend="nccl" if communication else None,
+            world_size=identity.world_size,
+            source=self._path.name,
             names=(*names.values(), "copy", "data loader"),
-            spans=join_spans([*parts, ranges]),
-            collectives=collectives,
+            spans=join_spans([compute, *copies, calls, waits]),
+            collectives=make_collectives(()),
             steps=steps,
         )
+        return Process(trace, tuple(communication), bool(nccl_calls) and self._nvtx.lacks_payloads)
 
-    def _marked_ranks(self) -> dict[int, tuple[int, int]]:
-        """Global pid → rank and world size, where our worker left its mark."""
-        if not self.database.has("NVTX_EVENTS", "text", "globalTid"):
-            return {}
-        text = self._nvtx_text()
-        query = f"SELECT {text}, globalTid FROM NVTX_EVENTS n WHERE {text} LIKE 'torchscale.rank %'"
-        identities = {}
-        for value, thread in self.database.rows(query):
-            match = _RANK_MARK.fullmatch(str(value))
-            if match is not None and isinstance(thread, int):
-                identities[_process_of(thread)] = (int(match[1]), int(match[2]))
-        return identities
+    def _host_rank(self, identity: _Identity) -> Process:
+        """A CPU rank, by what the worker marks: phases of its steps, gloo's collectives, waits for data."""
+        pid, names = identity.pid, NameTable()
+        parts = [_ranges_as_spans(self._waits(pid), self._base, SpanKind.INPUT, names.number("data loader"))]
+        for phase in COMPUTE_PHASES:
+            number = names.number(phase.removeprefix("torchscale."))
+            parts.append(_ranges_as_spans(self._nvtx.ranges(pid, [phase]), self._base, SpanKind.OPERATOR, number))
+        collections = self._nvtx.ranges(pid, [COLLECTION])
+        parts.append(_ranges_as_spans(collections, self._base, SpanKind.PAUSE, names.number("garbage collection")))
+        steps = self._steps(pid)
+        rows = [
+            row
+            for item in self._nvtx.ranges(pid, [f"{COLLECTIVE_PREFIX}%"])
+            if (name := CollectiveName.parse(item.text)) is not None
+            # Others are barriers around the recording, not all of which every rank has ended when it ends.
+            and (row := self._gloo_row(self._on_clock(item), name, steps)).step >= 0
+        ]
+        trace = RankTrace(
+            rank=identity.rank,
+            host=self._path.name,
+            pid=identity.short,
+            on_device=False,
+            backend="gloo" if rows else None,
+            world_size=identity.world_size,
+            source=self._path.name,
+            names=names.names,
+            spans=join_spans(parts),
+            collectives=make_collectives(rows),
+            steps=steps,
+        )
+        return Process(trace)
 
+    def _on_clock(self, item: NvtxRange) -> NvtxRange:
+        """Its times in nanoseconds since the epoch."""
+        checked = self._checked(item)
+        return checked._replace(start=checked.start + self._base, end=checked.end + self._base)
+
+    def _gloo_row(self, item: NvtxRange, name: CollectiveName, steps: Steps) -> CollectiveRow:
+        return CollectiveRow(
+            item.start,
+            item.end,
+            op_of(name.op),
+            name.group,
+            name.payload_bytes,
+            name.sequence,
+            _NO_LANE,
+            name.peer,
+            direction_of(name.op),
+            int(_steps_at(np.array([item.start]), steps)[0]),
+        )
+
+    @cached_property
     def _base(self) -> int:
         """What makes times nanoseconds since the epoch; 0 where they are that already, or no start time is exported."""
-        meta = "META_DATA_EXPORT" if self.database.has("META_DATA_EXPORT") else "EXPORT_META_DATA"
+        meta = "META_DATA_EXPORT" if self._database.has("META_DATA_EXPORT") else "EXPORT_META_DATA"
         query = f"SELECT value FROM {meta} WHERE name = 'EXPORT_PARAM_TIME_NORMALIZE'"
-        if any(str(value).lower() == "true" for (value,) in self.database.rows(query)):
+        if any(str(value).lower() == "true" for (value,) in self._database.rows(query)):
             return 0
-        if not self.database.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
+        if not self._database.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
             return 0
-        for (value,) in self.database.rows("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME"):
+        for (value,) in self._database.rows("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME"):
             if isinstance(value, int) and 0 <= value < MAX_NS:
                 return value
         return 0
 
+    @property
     def _name_column(self) -> str:
-        return "shortName" if self.database.has(_KERNEL, "shortName") else "demangledName"
+        return "shortName" if self._database.has(_KERNEL, "shortName") else "demangledName"
 
-    def _name_ids(self) -> list[int]:
-        queries = [f"SELECT DISTINCT {self._name_column()} FROM {_KERNEL}"]
-        if self.database.has(_RUNTIME, "nameId"):
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        """Names of kernels and of calls of the CUDA runtime, by their ids."""
+        queries = [f"SELECT DISTINCT {self._name_column} FROM {_KERNEL}"]
+        if self._database.has(_RUNTIME, "nameId"):
             queries.append(f"SELECT DISTINCT nameId FROM {_RUNTIME}")
-        values = {value for query in queries for (value,) in self.database.rows(query)}
-        return sorted(value for value in values if isinstance(value, int))
+        values = {value for query in queries for (value,) in self._database.rows(query)}
+        return self._database.strings(sorted(value for value in values if isinstance(value, int)))
 
-    def _kernels(
-        self, pid: int, base: int, names: dict[int, str], numbers: dict[int, int]
-    ) -> tuple[Spans, NDArray[np.int64]]:
+    def _kernels(self, pid: int, numbers: dict[int, int]) -> tuple[Spans, NDArray[np.int64]]:
         """Compute, and NCCL's kernels as rows of start, end, stream, launch and name."""
-        table = self.database.integers(
-            f"SELECT start, end, streamId, COALESCE(correlationId, 0), {self._name_column()} FROM {_KERNEL} "
+        table = self._database.integers(
+            f"SELECT start, end, streamId, COALESCE(correlationId, 0), {self._name_column} FROM {_KERNEL} "
             "WHERE globalPid = ?",
             (pid,),
             5,
         )
-        nccl = [identifier for identifier, name in names.items() if is_nccl(name)]
-        communicates = np.isin(table[:, 4], nccl)
+        communicates = np.isin(table[:, 4], [number for number, name in self._names.items() if is_nccl(name)])
         communication = table[communicates]
-        communication[:, :2] += base
+        communication[:, :2] += self._base
         table = table[~communicates]
-        del communicates
-        return _spans(table, base, SpanKind.COMPUTE, _renumber(table[:, 4], numbers)), communication
+        return _spans(table, self._base, SpanKind.COMPUTE, _renumber(table[:, 4], numbers)), communication
 
-    def _copies(self, pid: int, base: int, name: int) -> Iterator[Spans]:
-        for source, kinds in ((_MEMCPY, True), (_MEMSET, False)):
-            if not self.database.has(source, "globalPid", "correlationId"):
-                continue
-            memory = "COALESCE(srcKind, -1), COALESCE(dstKind, -1)" if kinds else "-1, -1"
-            if kinds and not self.database.has(source, "srcKind", "dstKind"):
-                memory = "-1, -1"
-            copy_kind = "copyKind" if kinds else "-1"
-            table = self.database.integers(
-                f"SELECT start, end, streamId, COALESCE(correlationId, 0), {copy_kind}, {memory} FROM {source} "
-                "WHERE globalPid = ?",
-                (pid,),
-                7,
-            )
-            names = np.full(len(table), name, dtype=np.int32)
-            detail = _copy_details(table[:, 4:]) if kinds else np.full(len(table), SpanCopyKind.FILL, dtype=np.int8)
-            yield _spans(table, base, SpanKind.COPY, names, detail)
+    def _copies(self, pid: int, name: int) -> Iterator[Spans]:
+        if self._database.has(_MEMCPY, "globalPid", "correlationId"):
+            memory = "-1, -1"
+            if self._database.has(_MEMCPY, "srcKind", "dstKind"):
+                memory = "COALESCE(srcKind, -1), COALESCE(dstKind, -1)"
+            table = self._copy_table(pid, _MEMCPY, f"copyKind, {memory}")
+            yield _copy_spans(table, self._base, name, _copy_details(table[:, 5:]))
+        if self._database.has(_MEMSET, "globalPid", "correlationId"):
+            table = self._copy_table(pid, _MEMSET, "0, 0, 0")
+            yield _copy_spans(table, self._base, name, np.full(len(table), SpanCopyKind.FILL, dtype=np.int8))
 
-    def _calls(self, pid: int, base: int, names: dict[int, str], numbers: dict[int, int]) -> Iterator[Spans]:
-        if not self.database.has(_RUNTIME, "globalTid", "correlationId", "nameId"):
+    def _copy_table(self, pid: int, source: str, columns: str) -> NDArray[np.int64]:
+        size = "COALESCE(bytes, -1)" if self._database.has(source, "bytes") else "-1"
+        columns = f"start, end, streamId, COALESCE(correlationId, 0), {size}, {columns}"
+        return self._database.integers(f"SELECT {columns} FROM {source} WHERE globalPid = ?", (pid,), 8)
+
+    def _calls(self, pid: int, numbers: dict[int, int]) -> Iterator[Spans]:
+        """Calls of the CUDA runtime that launch work or wait for it."""
+        if not self._database.has(_RUNTIME, "globalTid", "correlationId", "nameId"):
             return
         for kind, pattern in ((SpanKind.LAUNCH, _LAUNCH), (SpanKind.HOST_SYNC, _HOST_WAIT)):
-            wanted = [identifier for identifier, name in names.items() if pattern.match(name)]
+            wanted = [identifier for identifier, name in self._names.items() if pattern.match(name)]
             if not wanted:
                 continue
             marks = ", ".join("?" for _ in wanted)
-            table = self.database.integers(
+            table = self._database.integers(
                 f"SELECT start, end, globalTid, COALESCE(correlationId, 0), nameId FROM {_RUNTIME} "
                 f"WHERE globalTid >= ? AND globalTid < ? AND nameId IN ({marks})",
-                (pid, pid + _PID_UNIT, *wanted),
+                (pid, pid + PID_UNIT, *wanted),
                 5,
             )
-            yield _spans(table, base, kind, _renumber(table[:, 4], numbers))
+            yield _spans(table, self._base, kind, _renumber(table[:, 4], numbers))
 
-    def _ranges(self, pid: int, base: int, input_name: int) -> tuple[Spans, Steps]:
-        """NVTX: steps, and waits for data."""
-        nothing = np.zeros((0, 4), dtype=np.int64)
-        steps: list[StepRow] = []
-        waits: list[tuple[int, int, int, int]] = []
-        if self.database.has("NVTX_EVENTS", "text", "globalTid", "eventType", "end"):
-            text = self._nvtx_text()
-            query = (
-                f"SELECT start, end, globalTid, {text} AS t FROM NVTX_EVENTS n "
-                "WHERE globalTid >= ? AND globalTid < ? AND end IS NOT NULL AND eventType IN (?, ?) "
-                "AND (t LIKE '%step%' OR t LIKE 'iter%' OR t LIKE 'enumerate(DataLoader)%' "
-                "OR t = 'torchscale.data_wait')"
-            )
-            for start, end, thread, name in self.database.rows(query, (pid, pid + _PID_UNIT, _PUSH_POP, _START_END)):
-                match = _STEP.fullmatch(str(name))
-                if not isinstance(start, int) or not isinstance(end, int) or not isinstance(thread, int):
-                    raise TraceError(f"{self.path}: an NVTX range whose times or thread are no integers", hint=_HINT)
-                span = base + start, base + end
-                if match is not None:
-                    steps.append(StepRow(*span, int(match[1])))
-                elif str(name).startswith(("enumerate(DataLoader)", "torchscale.data_wait")):
-                    waits.append((start, end, thread, 0))
-        table = np.array(waits, dtype=np.int64).reshape(-1, 4) if waits else nothing
-        names = np.full(len(table), input_name, dtype=np.int32)
-        return _spans(table, base, SpanKind.INPUT, names), make_steps(steps)
-
-    def _nvtx_text(self) -> str:
-        if not self.database.has("NVTX_EVENTS", "textId"):
-            return "n.text"
-        return "COALESCE(n.text, (SELECT s.value FROM StringIds s WHERE s.id = n.textId))"
-
-
-def _collectives(
-    communication: NDArray[np.int64], names: dict[int, str], calls: Spans, steps: Steps
-) -> CollectiveSpans:
-    """NCCL's kernels, each with the step that launched it. nsys knows neither their sizes nor their process groups."""
-    numbers = _launched_in(communication[:, 3], calls, steps)
-    return make_collectives(
-        CollectiveRow(
-            int(start),
-            int(end),
-            op_of(names[int(name)]),
-            "",
-            -1,
-            -1,
-            int(stream),
-            step=int(step),
-            queue=int(stream),
-            link=int(link),
+    def _steps(self, pid: int) -> Steps:
+        return make_steps(
+            StepRow(self._base + item.start, self._base + item.end, int(match[1]))
+            for item in map(self._checked, self._nvtx.ranges(pid, _STEP_PATTERNS))
+            if (match := _STEP.fullmatch(item.text)) is not None
         )
-        for (start, end, stream, link, name), step in zip(communication, numbers, strict=True)
-    )
+
+    def _waits(self, pid: int) -> list[NvtxRange]:
+        """Ranges around the data loader's calls."""
+        return [self._checked(item) for item in self._nvtx.ranges(pid, _WAIT_PATTERNS)]
+
+    def _checked(self, item: NvtxRange) -> NvtxRange:
+        """Within the 62 bits that a recording may have: times beyond are refused later."""
+        return item._replace(start=max(-MAX_NS, min(item.start, MAX_NS)), end=max(-MAX_NS, min(item.end, MAX_NS)))
 
 
-def _launched_in(links: NDArray[np.int64], calls: Spans, steps: Steps) -> NDArray[np.int64]:
-    """Numbers of the steps whose range holds the launches with these correlation ids: the device may run a kernel long
-    after the host's range has ended. -1 where no range does, or the launch was not recorded."""
-    numbers = np.full(len(links), -1, dtype=np.int64)
-    launches = calls.of(SpanKind.LAUNCH) & (calls.link != 0)
-    if not launches.any() or not len(steps):
-        return numbers
-    known, first = np.unique(calls.link[launches], return_index=True)
-    where = np.minimum(np.searchsorted(known, links), len(known) - 1)
-    called = calls.start[launches][first][where]
-    place = np.maximum(np.searchsorted(steps.start, called, side="right") - 1, 0)
-    inside = (known[where] == links) & (called >= steps.start[place]) & (called < steps.end[place])
-    numbers[inside] = steps.number[place[inside]]
+class _Launches:
+    """Where the work of a device was launched, by the correlation of launch and work."""
+
+    def __init__(self, calls: Spans, steps: Steps) -> None:
+        self._steps = steps
+        launches = calls.of(SpanKind.LAUNCH) & (calls.link != 0)
+        self._links, first = np.unique(calls.link[launches], return_index=True)
+        self._called = calls.start[launches][first]
+        self._threads = calls.lane[launches][first]
+
+    def _places(self, links: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The launch of each, and whether it was recorded."""
+        if not len(self._links):
+            return np.zeros(len(links), dtype=np.int64), np.zeros(len(links), dtype=bool)
+        places = np.minimum(np.searchsorted(self._links, links), len(self._links) - 1)
+        return places, self._links[places] == links
+
+    def steps_of(self, links: NDArray[np.int64]) -> list[int]:
+        """Numbers of the steps whose range holds the launches: the device may run a kernel long after the host's range
+        has ended. -1 where no range does, or the launch was not recorded."""
+        numbers = np.full(len(links), -1, dtype=np.int64)
+        places, recorded = self._places(links)
+        numbers[recorded] = _steps_at(self._called[places[recorded]], self._steps)
+        return [int(number) for number in numbers]
+
+    def calls_of(
+        self, links_and_names: NDArray[np.int64], nccl_calls: nccl.NcclCalls, names: dict[int, str]
+    ) -> list[nccl.NcclCall | None]:
+        """NCCL's call around each launch; ``None`` outside of NCCL, or where the launch was not recorded."""
+        places, recorded = self._places(links_and_names[:, 0])
+        return [
+            nccl_calls.around(int(self._threads[place]), int(self._called[place]), names.get(int(name), ""))
+            if is_recorded
+            else None
+            for place, is_recorded, name in zip(places, recorded, links_and_names[:, 1], strict=True)
+        ]
+
+    def are_recorded(self, links: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which launches were."""
+        return self._places(links)[1]
+
+
+def _steps_at(moments: NDArray[np.int64], steps: Steps) -> NDArray[np.int64]:
+    """Numbers of the steps that these moments lie in; -1 for none."""
+    numbers = np.full(len(moments), -1, dtype=np.int64)
+    if len(steps):
+        place = np.maximum(np.searchsorted(steps.start, moments, side="right") - 1, 0)
+        inside = (moments >= steps.start[place]) & (moments < steps.end[place])
+        numbers[inside] = steps.number[place[inside]]
     return numbers
 
 
-def _short(global_pid: int) -> int:
-    return global_pid // _PID_UNIT % _PID_UNIT
+def _copy_collectives(
+    copies: list[Spans], launches: _Launches, nccl_calls: nccl.NcclCalls, kernels: Sequence[NcclSpan]
+) -> tuple[list[Spans], list[NcclSpan]]:
+    """Copies that NCCL launched in the place of a kernel, as one collective a call, and the other copies. From 2.28 on
+    it uses the copy engines where buffers are registered."""
+    by_kernel = {kernel.call.number for kernel in kernels if kernel.call is not None}
+    rest: list[Spans] = []
+    found: dict[int, NcclSpan] = {}
+    for part in copies:
+        no_names = np.stack([part.link, np.zeros(len(part), dtype=np.int64)], axis=1)
+        calls = launches.calls_of(no_names, nccl_calls, {})
+        steps = launches.steps_of(part.link)
+        is_collective = np.zeros(len(part), dtype=bool)
+        for place, (call, step) in enumerate(zip(calls, steps, strict=True)):
+            if call is None or call.number in by_kernel:
+                continue
+            is_collective[place] = True
+            start, end = int(part.start[place]), int(part.end[place])
+            known = found.get(call.number)
+            if known is not None:
+                start, end = min(start, known.start), max(end, known.end)
+            lane, link = int(part.lane[place]), int(part.link[place])
+            found[call.number] = NcclSpan(start, end, call.op, lane, link, step, call, is_launched=True)
+        rest.append(part.only(~is_collective))
+    return rest, list(found.values())
 
 
-def _process_of(global_thread: int) -> int:
-    return global_thread // _PID_UNIT * _PID_UNIT
+def _ranges_as_spans(ranges: Iterator[NvtxRange] | list[NvtxRange], base: int, kind: SpanKind, name: int) -> Spans:
+    rows = [(item.start, item.end, item.thread, 0) for item in ranges]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    return _spans(table, base, kind, _filled(table, name))
+
+
+def _filled(table: NDArray[np.int64], name: int) -> NDArray[np.int32]:
+    return np.full(len(table), name, dtype=np.int32)
 
 
 def _renumber(identifiers: NDArray[np.int64], numbers: dict[int, int]) -> NDArray[np.int32]:
@@ -294,9 +459,11 @@ def _renumber(identifiers: NDArray[np.int64], numbers: dict[int, int]) -> NDArra
 
 
 def _copy_details(kinds: NDArray[np.int64]) -> NDArray[np.int8]:
-    """From columns copyKind, srcKind, dstKind; what memory a copy uses is left open where the export does not say."""
+    """From columns copyKind, srcKind, dstKind: the memory of the host that a copy reads or writes, where it is told."""
     copy, source, target = kinds[:, 0], kinds[:, 1], kinds[:, 2]
     detail = np.full(len(kinds), SpanCopyKind.OTHER, dtype=np.int8)
+    for number, kind in _COPY_KINDS.items():
+        detail[copy == number] = kind
     detail[(copy == 1) & (source >= 0)] = SpanCopyKind.HOST_TO_DEVICE
     detail[(copy == 1) & (source == _PAGEABLE)] = SpanCopyKind.HOST_TO_DEVICE_PAGEABLE
     detail[(copy == 2) & (target >= 0)] = SpanCopyKind.DEVICE_TO_HOST
@@ -304,22 +471,21 @@ def _copy_details(kinds: NDArray[np.int64]) -> NDArray[np.int8]:
     return detail
 
 
-def _spans(
-    table: NDArray[np.int64],
-    base: int,
-    kind: SpanKind,
-    names: NDArray[np.int32],
-    detail: NDArray[np.int8] | None = None,
-) -> Spans:
+def _copy_spans(table: NDArray[np.int64], base: int, name: int, detail: NDArray[np.int8]) -> Spans:
+    """From columns start, end, lane, link, size."""
+    return replace(_spans(table, base, SpanKind.COPY, _filled(table, name)), detail=detail, size=table[:, 4].copy())
+
+
+def _spans(table: NDArray[np.int64], base: int, kind: SpanKind, names: NDArray[np.int32]) -> Spans:
     """From columns start, end, lane, link."""
     count = len(table)
-    start = table[:, 0] + base
     return Spans(
-        start=start,
+        start=table[:, 0] + base,
         end=table[:, 1] + base,
         kind=np.full(count, kind, dtype=np.int8),
         name=names,
         lane=table[:, 2].copy(),
         link=table[:, 3].copy(),
-        detail=np.zeros(count, dtype=np.int8) if detail is None else detail,
+        detail=np.zeros(count, dtype=np.int8),
+        size=np.zeros(count, dtype=np.int64),
     )

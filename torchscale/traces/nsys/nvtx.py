@@ -1,0 +1,132 @@
+"""The NVTX ranges and marks of an export, and the values that a library attached to a range as its payload."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from torchscale.errors import TraceError
+from torchscale.traces.nsys.database import Database
+
+PID_UNIT = 0x1000000
+"""In globalPid and globalTid the process is above 24 bits for the thread."""
+_TABLE = "NVTX_EVENTS"
+_SCHEMAS, _ENTRIES = "NVTX_PAYLOAD_SCHEMAS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
+_PUSH_POP, _START_END = 59, 60
+"""Event types: ranges of a thread, and of a process."""
+_HEADER = struct.Struct("<IIIIQQ")
+"""Before each payload in ``binaryData``: domain, flags, schema, flags, bytes of the payload, bytes with this header. As
+exports of 2025 and 2026 have it; anything else is not decoded."""
+_INTEGERS = {5: "<i", 6: "<I", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
+"""Payload entry types of NVTX: int, unsigned, int32, uint32, int64, uint64, size_t."""
+
+Payload = Mapping[str, int]
+"""Values by their names, integers alone."""
+NO_PAYLOAD: Payload = {}
+
+
+class NvtxRange(NamedTuple):
+    """A range, in nanoseconds of the export."""
+
+    start: int
+    end: int
+    thread: int
+    text: str
+    payload: Payload = NO_PAYLOAD
+
+
+@dataclass(frozen=True)
+class NvtxEvents:
+    """The NVTX events of an export."""
+
+    database: Database
+    path: Path
+    _schemas: dict[tuple[int, int], list[tuple[str, str, int]]] = field(default_factory=dict)
+
+    @property
+    def lacks_payloads(self) -> bool:
+        """Whether ranges have payloads that were not exported, which nsys does on request alone."""
+        if not self.database.has(_ENTRIES) or not self.database.has(_TABLE, "binaryData"):
+            return False
+        exported = self.database.rows(f"SELECT 1 FROM {_TABLE} WHERE binaryData IS NOT NULL LIMIT 1")
+        return not any(True for _ in exported)
+
+    def ranges(self, pid: int, like: Sequence[str]) -> Iterator[NvtxRange]:
+        """Ranges of a process that have ended, with a text like one of these patterns (of SQL).
+
+        Raises:
+            TraceError: a time or thread is no integer.
+        """
+        payload = "n.binaryData" if self.database.has(_TABLE, "binaryData") else "NULL"
+        kinds = f"n.end IS NOT NULL AND n.eventType IN ({_PUSH_POP}, {_START_END})"
+        columns = f"n.start, n.end, n.globalTid, {{text}}, {payload}"
+        for start, end, thread, text, blob in self._rows(columns, pid, like, kinds):
+            if not isinstance(start, int) or not isinstance(end, int) or not isinstance(thread, int):
+                raise TraceError(
+                    f"{self.path}: an NVTX range whose times or thread are no integers",
+                    hint="export it again from the .nsys-rep",
+                )
+            decoded = self._decoded(blob) if isinstance(blob, bytes) else NO_PAYLOAD
+            yield NvtxRange(start, end, thread, str(text), decoded)
+
+    def marks(self, like: str) -> Iterator[tuple[int, str]]:
+        """Process (globalPid) and text of the marks of all processes with such a text."""
+        for thread, text in self._rows("n.globalTid, {text}", None, [like], "n.globalTid IS NOT NULL"):
+            if isinstance(thread, int):
+                yield thread // PID_UNIT * PID_UNIT, str(text)
+
+    def _rows(self, columns: str, pid: int | None, like: Sequence[str], where: str) -> Iterator[tuple[object, ...]]:
+        if not self.database.has(_TABLE, "text", "globalTid", "eventType", "end"):
+            return
+        text, matches, values = "n.text", ["n.text LIKE ?"] * len(like), list(like)
+        if self.database.has(_TABLE, "textId"):
+            text = "COALESCE(n.text, (SELECT s.value FROM StringIds s WHERE s.id = n.textId))"
+            # Texts are many, and each is compared once, not once an event.
+            matches += ["n.textId IN (SELECT id FROM StringIds WHERE value LIKE ?)"] * len(like)
+            values += like
+        process: tuple[object, ...] = () if pid is None else (pid, pid + PID_UNIT)
+        of_process = "" if pid is None else "AND n.globalTid >= ? AND n.globalTid < ?"
+        where = f"{where} AND ({' OR '.join(matches)}) {of_process}"
+        query = f"SELECT {columns.format(text=text)} FROM {_TABLE} n WHERE {where}"
+        yield from self.database.rows(query, (*values, *process))
+
+    def _decoded(self, blob: bytes) -> Payload:
+        """Integers of a payload by name; nothing where its form is not known."""
+        if len(blob) < _HEADER.size:
+            return NO_PAYLOAD
+        domain, _, schema, _, size, whole = _HEADER.unpack_from(blob)
+        if whole != _HEADER.size + size or len(blob) < whole:
+            return NO_PAYLOAD
+        values = {}
+        for name, form, offset in self._schema(domain, schema):
+            if offset + struct.calcsize(form) <= size:
+                (values[name],) = struct.unpack_from(form, blob, _HEADER.size + offset)
+        return values
+
+    def _schema(self, domain: int, schema: int) -> list[tuple[str, str, int]]:
+        """Name, form and place of each integer of a payload. Nothing where processes registered different ones under
+        one number."""
+        key = domain, schema
+        if key not in self._schemas:
+            self._schemas[key] = list(self._read_schema(domain, schema))
+        return self._schemas[key]
+
+    def _read_schema(self, domain: int, schema: int) -> Iterator[tuple[str, str, int]]:
+        if not self.database.has(_ENTRIES, "domainId", "schemaId", "idx", "type", "name", "offset"):
+            return
+        forms: dict[int, set[tuple[object, ...]]] = defaultdict(set)
+        query = f"SELECT idx, type, name, offset FROM {_ENTRIES} WHERE domainId = ? AND schemaId = ?"
+        for place, kind, name, offset in self.database.rows(query, (domain, schema)):
+            if isinstance(place, int):
+                forms[place].add((kind, name, offset))
+        if any(len(registered) > 1 for registered in forms.values()):
+            return
+        for registered in forms.values():
+            ((kind, name, offset),) = registered
+            form = _INTEGERS.get(kind) if isinstance(kind, int) else None
+            if form is not None and (offset is None or (isinstance(offset, int) and offset >= 0)):
+                yield str(name), form, offset or 0  # that of the first entry is not exported

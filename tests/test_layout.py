@@ -38,8 +38,9 @@ TESTED_BY: dict[str, str] = {
     "traces/kineto/collectives.py": "traces/test_kineto.py",
     "traces/kineto/events.py": "traces/test_kineto.py",
     "traces/kineto/stream.py": "traces/test_kineto.py",
-    "traces/nsys/reader.py": "traces/test_nsys.py",
-    "traces/nsys/database.py": "traces/test_nsys.py",
+    "traces/nsys/communicators.py": "traces/nsys/test_nccl.py",
+    "traces/nsys/database.py": "traces/nsys/test_reader.py",
+    "traces/nsys/nvtx.py": "traces/nsys/test_nccl.py",
     "traces/recordings.py": "traces/test_kineto.py",
     # Parts of the report, tested on the document that they are parts of.
     "report/formats/chart_plotly.py": "report/test_build.py",

@@ -128,7 +128,7 @@ def profile(
     overrides: Mapping[str, object] | None = None,
     output_dir: str | Path | None = None,
     seconds: float = 10.0,
-    max_steps: int = 200,
+    max_steps: int | None = None,
     target: ProfileTarget | str = ProfileTarget.SYNC_STALLS,
     tool: ToolChoice | str = ToolChoice.AUTO,
     observer: Observer = SILENT,
@@ -140,7 +140,7 @@ def profile(
         overrides: As of :func:`benchmark`.
         output_dir: A run folder, new or to be joined; ``results/profile-<what>-<time>`` by default.
         seconds: Record this long, in whole steps,
-        max_steps: but no more steps than this.
+        max_steps: but no more steps than this; 200 with torch.profiler and 1000 with nsys by default.
         target: ``"sync_stalls"``, ``"kernels"``, ``"memory"``, ``"input"`` or ``"all"``.
         tool: ``"auto"``, ``"nsys"`` or ``"kineto"``.
         observer: Receives messages.

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.cli.program import torchscale
+from tests.nsight import path_without_nsys
 
 from .conftest import MODELS, Program
 
@@ -234,7 +235,6 @@ def test_ctrl_c_ends_a_users_program_and_leaves_nothing(program: Program) -> Non
     [
         (["--duration", "soon"], 2, "'soon' is not a duration"),
         (["--duration", "0s"], 2, "--duration: 0s is not above 0"),
-        (["--tool", "nsys", "--gpus", "1"], 3, "nsys"),
         (["--gpus", "4096"], 3, "needs 4096 devices"),
         (["--gpus", "2", "--", "true"], 2, "for torchscale's own workloads"),
         (["--"], 2, "nothing follows --"),
@@ -250,6 +250,13 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: list[str], code:
     assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "x").exists()
+
+
+def test_without_nsys_it_cannot_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", path_without_nsys())
+    done = torchscale(tmp_path, "profile", "--tool", "nsys", "--gpus", "1")
+    assert done.returncode == 3
+    assert "nsys is not on PATH" in done.stderr
 
 
 def test_memory_that_every_step_returns_is_named_and_keeping_it_ends_that(program: Program) -> None:

@@ -23,8 +23,8 @@ from torchscale.cli.options import (
     known_options,
     workload_values,
 )
-from torchscale.cli.output import TERMINAL, is_quiet, result_console
-from torchscale.cli.parsing import parse_seconds
+from torchscale.cli.output import TERMINAL, is_quiet, print_error, result_console
+from torchscale.cli.parsing import parse_delay, parse_seconds
 from torchscale.config.choices import ProfileTarget, ToolChoice, WindowChoice
 from torchscale.errors import UsageError
 
@@ -63,7 +63,12 @@ def profile(
     duration: Annotated[
         str, typer.Option("--duration", "-d", metavar="TIME", help="Record this long: 30, 30s, 2m.")
     ] = "10s",
-    max_steps: Annotated[int, typer.Option("--max-steps", min=2, help="Record no more steps than this.")] = 200,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--max-steps", min=2, help="Record no more steps than this; else 200 with torch.profiler, 1000 with nsys."
+        ),
+    ] = None,
     target: Annotated[ProfileTarget, typer.Option("--target", "-t", help="What to look for first.")] = (
         ProfileTarget.SYNC_STALLS
     ),
@@ -84,10 +89,14 @@ def profile(
         ),
     ] = None,
     delay: Annotated[
-        str, typer.Option("--delay", metavar="TIME", help="Own program under nsys: start recording after this.")
+        str,
+        typer.Option("--delay", metavar="TIME", help="Own program under nsys: record after this; 0 for at once."),
     ] = "30s",
     keep_running: Annotated[
-        bool, typer.Option("--keep-running", help="Own program: let it run on after the recording.")
+        bool,
+        typer.Option(
+            "--keep-running", help="Own program: leave it alone after the recording; this command ends with it."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -99,7 +108,11 @@ def profile(
 
         with torchscale.step_profiler() as p: … p.step()
 
-    Exit codes: 0 analyzed; 1 nothing could be analyzed; 2 wrong input; 3 this machine cannot do it; 130 interrupted.
+    Ctrl-C ends the recording early and analyzes what there is; a second one ends everything. With
+    [bold]--keep-running[/bold] your program goes on after the recording, and this command ends with it.
+
+    Exit codes: 0 analyzed; 1 nothing could be analyzed; 2 wrong input; 3 this machine cannot do it; 130 interrupted;
+    else that of your program, if it failed.
 
     [bold]Examples[/bold]
 
@@ -159,14 +172,17 @@ def profile(
             max_steps=max_steps,
             target=target,
             tool=tool,
-            delay_seconds=parse_seconds("--delay", delay),
+            delay_seconds=parse_delay("--delay", delay),
             keep_running=keep_running,
             on_output=_discard if is_quiet() else _pass_on,
+            on_profile=lambda recorded: _show(recorded, target, as_json=as_json),
             observer=TERMINAL,
         )
-    if outcome.profile is None:
-        raise typer.Exit(outcome.exit_code)
-    _show(outcome, target, as_json=as_json)
+    if outcome.problem is None and command is None:
+        _show(outcome, target, as_json=as_json)
+    elif outcome.problem is not None and not outcome.is_interrupted:
+        print_error(outcome.problem)
+    raise typer.Exit(outcome.exit_code)
 
 
 @app.command("analyze")
@@ -220,19 +236,23 @@ def strip(
     source: Annotated[Path, typer.Argument(metavar="FILE.sqlite", help="An export of nsys.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The copy to write.")],
 ) -> None:
-    """Copy an nsys export without the environment that nsys records, tokens included, so that it can be shared.
+    """Copy an nsys export without what nsys records of your program besides times: environment (with its tokens),
+    arguments, output; so that it can be shared.
 
-    The .nsys-rep holds it too and cannot be stripped: share the copy.
+    The copy holds kernels, copies, calls, ranges and their names, and is analyzed like the original. It says by table
+    what was left out. The .nsys-rep cannot be stripped: share the copy.
 
     [bold]Example[/bold]
 
     [cyan]torchscale profile strip run.sqlite --output run-to-share.sqlite[/cyan]
     """
-    from torchscale.run.profile import strip_recording  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.text.labels import plural  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.run.profile import strip_recording  # noqa: PLC0415
 
-    left_out = strip_recording(source, output)
-    without = ", ".join(left_out) if left_out else "any table of environment: the export has none"
-    TERMINAL.note(f"Wrote {output} without {without}")
+    tables = strip_recording(source, output)
+    TERMINAL.note(f"Wrote {output} {'without:' if tables else 'with all that the export holds'}")
+    for table in tables:
+        TERMINAL.note(f"  {table.name}: {table.rows - table.kept:,} of {plural(table.rows, 'row')}")
 
 
 def _place(words: list[str], config: Path | None, output_dir: Path | None) -> tuple[Path | None, Path | None]:

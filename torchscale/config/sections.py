@@ -345,4 +345,6 @@ class ProfilingSettings(ConfigSection):
         "sync_stalls", description="What is recorded: memory and all also record allocations."
     )
     seconds: PositiveSeconds = Field(10.0, description="Record for this long, in whole steps.")
-    max_steps: Annotated[int, Field(ge=2)] = Field(200, description="Record at most this many steps.")
+    max_steps: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="Record at most this many steps; not set: 200 with torch.profiler, 1000 with nsys."
+    )

@@ -37,7 +37,7 @@ from torchscale.store.run_folder import RunFolder
 
 if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
     from torchscale.run.cell_exports import CellExports
-    from torchscale.run.cell_profiler import CellProfiler
+    from torchscale.run.cell_profiler import CellProfiler, ProfilerChoice
 
 PREDICTION_SECONDS = 30.0
 """Bound on predicting memory in a dry run: a user waits about that long for a plan. Later cells get no prediction."""
@@ -144,7 +144,7 @@ def dry_run(
     repeats = experiment.benchmark.repeats
     progress = tuple(cell_progress(cell, _ended(directory, cell), repeats, rerun) for cell in planned.plan.to_run)
     problem = "" if hardware else _problem(directory, planned)
-    notes = tuple(_profiling_notes(planned))
+    _, notes = _profiling_tool(planned)
     return DryRun(planned, _forecast(planned, predict, observer), directory, progress, problem, notes)
 
 
@@ -165,20 +165,20 @@ def _problem(directory: Path, planned: PlannedRun) -> str:
     return ""
 
 
-def _profiling_notes(planned: PlannedRun) -> Iterator[str]:
-    """What ``profiling`` asks for and will not get."""
+def _profiling_tool(planned: PlannedRun) -> tuple[ProfilerChoice | None, tuple[str, ...]]:
+    """The profiler that ``profiling`` asks for, and notes on what it will not get; ``None`` where nothing is to be
+    recorded, or can be."""
     settings = planned.experiment.profiling
     if not settings.enabled or settings.trigger == "never" or planned.named:
-        return
+        return None, ()
     from torchscale.run.cell_profiler import choose_tool  # noqa: PLC0415 - a tenth of a second
 
     try:
         choice = choose_tool(settings.tool, planned.plan.device)
     except MachineError as error:
-        yield f"no cell will be profiled: {error.message}; --profiling.tool=auto takes torch.profiler instead"
-        return
-    if choice.note:
-        yield choice.note
+        told = f"no cell will be profiled: {error.message}; --profiling.tool=auto takes torch.profiler instead"
+        return None, (told,)
+    return choice, (choice.note,) * bool(choice.note)
 
 
 def benchmark(
@@ -235,14 +235,20 @@ def benchmark(
                 exports = _exports(experiment, directory, observer, stop)
                 summary = sweep.run(pending, listener, stop, profiler, exports)
             if profiler is not None and not stop.asked and not any(cell.profile for cell in summary.cells):
-                observer.note(
-                    "profiling: no cell was recorded, since no bottleneck was found in any; --profiling.trigger=always "
-                    "records all"
-                )
+                observer.note(f"profiling: {_why_no_profile(experiment, sweep.recorded)}")
             outcome = BenchmarkOutcome(directory, summary, stop.asked)
             if nodes is not None:
                 nodes.conclude(outcome.exit_code, stop.asked)
             return outcome
+
+
+def _why_no_profile(experiment: Experiment, recorded: int) -> str:
+    """Of a sweep with no recording that could be analyzed, of the ``recorded`` that it made."""
+    if recorded:
+        return f"none of {plural(recorded, 'recording')} could be analyzed"
+    if experiment.profiling.trigger == "sync_stall_detection":
+        return "no cell was recorded, since no bottleneck was found in any; --profiling.trigger=always records all"
+    return "no cell was recorded, since none that was measured matches profiling.trigger"
 
 
 def _exports(experiment: Experiment, directory: Path, observer: Observer, stop: StopRequest) -> CellExports | None:
@@ -259,14 +265,13 @@ def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:
     settings = planned.experiment.profiling
     if not settings.enabled or settings.trigger == "never":
         return None
-    from torchscale.run.cell_profiler import CellProfiler, choose_tool  # noqa: PLC0415 - a tenth of a second
-
-    for text in _profiling_notes(planned):
+    choice, notes = _profiling_tool(planned)
+    for text in notes:
         observer.note(f"warning: {text}")
-    try:
-        choice = choose_tool(settings.tool, planned.plan.device)
-    except MachineError:  # said above: what can be measured is measured
+    if choice is None:  # what can be measured is measured
         return None
+    from torchscale.run.cell_profiler import CellProfiler  # noqa: PLC0415 - a tenth of a second
+
     return CellProfiler(
         planned.plan,
         choice,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,9 @@ from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.config.choices import DeviceKind, ProfileTarget, Tool, WindowChoice
 from torchscale.errors import MachineError, TorchscaleError
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
-from torchscale.launch.nsys import Nsys, export, find_nsys
+from torchscale.launch.nsys import NO_RECORDING, Nsys, export, find_exporter, find_nsys
 from torchscale.launch.profile import EXPORT_SECONDS, record_cell
+from torchscale.launch.program_python import has_cuda_device
 from torchscale.plan.expand import Plan
 from torchscale.report.formats.perfetto import perfetto_json
 from torchscale.schema.cells.training import TrainingCell
@@ -46,16 +47,47 @@ class ProfilerChoice:
     note: str = ""
 
 
-def choose_tool(requested: str, device: DeviceKind | None) -> ProfilerChoice:
-    """``auto`` takes nsys where it is complete and the device is CUDA (or unknown), else torch.profiler.
+_MOST_STEPS = {Tool.KINETO: 200, Tool.NSYS: 1000}
+"""torch.profiler keeps up to megabytes for every step, in the memory of the rank; nsys keeps kilobytes, elsewhere. So
+many steps of 10 ms are the 10 s below which a slow device cannot be told from a passing disturbance."""
+
+
+def most_steps(requested: int | None, tool: Tool) -> int:
+    """The most steps that are recorded, where ``requested`` does not say it."""
+    return _MOST_STEPS[tool] if requested is None else requested
+
+
+def choose_tool(requested: str, device: DeviceKind) -> ProfilerChoice:
+    """The profiler for a workload. ``auto`` takes nsys where it is complete and the device is CUDA, else
+    torch.profiler.
 
     Raises:
         MachineError: nsys is asked for and cannot be used.
     """
-    if requested == "kineto" or (requested == "auto" and device == "cpu"):
+    if requested == "kineto" or (requested == "auto" and device != "cuda"):
         return ProfilerChoice(Tool.KINETO, None)
+    if device not in ("cuda", "cpu"):
+        raise MachineError(f"nsys does not record {device} devices", hint=NO_RECORDING)
+    return _nsys_if_complete(requested, for_cpus=device == "cpu")
+
+
+def choose_tool_for(command: Sequence[str], requested: str) -> ProfilerChoice:
+    """The profiler for a user's program: ``auto`` takes nsys where it is complete and the program's Python has a CUDA
+    device, else torch.profiler.
+
+    Raises:
+        MachineError: nsys is asked for and cannot be used.
+    """
+    if requested == "kineto":
+        return ProfilerChoice(Tool.KINETO, None)
+    if requested == "auto" and not has_cuda_device(command):
+        return ProfilerChoice(Tool.KINETO, None, "recording with torch.profiler: PyTorch finds no CUDA device here")
+    return _nsys_if_complete(requested, for_cpus=False)
+
+
+def _nsys_if_complete(requested: str, *, for_cpus: bool) -> ProfilerChoice:
     try:
-        return ProfilerChoice(Tool.NSYS, find_nsys())
+        return ProfilerChoice(Tool.NSYS, find_nsys(for_cpus=for_cpus))
     except MachineError as error:
         if requested == "nsys":
             raise
@@ -70,7 +102,7 @@ class CellProfiler:
     choice: ProfilerChoice
     target: ProfileTarget
     seconds: float
-    max_steps: int
+    max_steps: int | None
     limits: LaunchLimits
     extra_env: Mapping[str, str]
 
@@ -83,7 +115,7 @@ class CellProfiler:
             target=self.target,
             directory=str(directory.resolve()),
             seconds=self.seconds,
-            max_steps=self.max_steps,
+            max_steps=most_steps(self.max_steps, self.choice.tool),
         )
         task = launch_task(self.plan, cell, self.limits, recording=request)
         recording = record_cell(
@@ -122,13 +154,12 @@ def analyze_files(
     reports = [path for path in recordings if path.suffix == REPORT_SUFFIX]
     with scratch_directory("profile") as scratch:
         if reports:
-            nsys = find_nsys()
-            exported = {}
-            for number, report in enumerate(reports):
-                link = scratch / str(number) / report.name
-                link.parent.mkdir()
-                link.symlink_to(report.resolve())  # the export is written beside it, and theirs may be read-only
-                exported[report] = export(nsys, link, timeout_seconds=EXPORT_SECONDS)
+            nsys = find_exporter()
+            exported = {report: scratch / str(number) / report.stem for number, report in enumerate(reports)}
+            for report, target in exported.items():
+                target.parent.mkdir()  # not beside the report: its directory may be read-only
+                exported[report] = target.with_name(f"{target.name}.sqlite")
+                export(nsys, report, exported[report], timeout_seconds=EXPORT_SECONDS)
             recordings = [exported.get(path, path) for path in recordings]
         trace = read_recordings(recordings)
     analysis = analyze_trace(trace, window)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchscale.config.choices import ProfileTarget, Tool, ToolChoice, WindowChoice
@@ -13,21 +13,30 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.config.yaml_reader import Data
 from torchscale.errors import ExitCode, MachineError, OutputError, TorchscaleError, TraceError, UsageError
+from torchscale.launch.own_program import UserRun, record_program
 from torchscale.launch.process import adopt_orphans
-from torchscale.launch.profile import UserRun, record_program
 from torchscale.plan.expand import Plan
 from torchscale.report.text.labels import cell_label
-from torchscale.run.cell_profiler import CellProfiler, Profile, analyze_files, analyze_recording, choose_tool
+from torchscale.run.cell_profiler import (
+    CellProfiler,
+    Profile,
+    analyze_files,
+    analyze_recording,
+    choose_tool,
+    choose_tool_for,
+    most_steps,
+)
 from torchscale.run.context import measuring, plan_run, stop_on_signals, timestamped
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.summary_file import SummaryFile
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.profiles.analysis import ProfileAnalysis
+from torchscale.schema.profiles.recording import Recording
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.step_profiler import RECORD_VARIABLE
 from torchscale.store.run_folder import PROFILED_ONLY, RunFolder
-from torchscale.traces.nsys.strip import strip_environment
+from torchscale.traces.nsys.strip import StrippedTable, strip_export
 
 _PROGRAM_MARGIN_SECONDS = 1800.0
 """What the user's program may take beside the delay and the recording: start-up of a large job takes minutes."""
@@ -35,17 +44,39 @@ _PROGRAM_MARGIN_SECONDS = 1800.0
 
 @dataclass(frozen=True)
 class ProfileOutcome:
-    """What profiling gave. ``profile`` is ``None`` where Ctrl-C or TERM ended it; ``run_folder`` is what ``report``
-    takes: the recording's ``directory`` or the run folder around it."""
+    """What profiling gave.
+
+    Attributes:
+        directory: Of the recording.
+        profile: The recording and its analysis; ``None`` where Ctrl-C or TERM ended it before anything was recorded.
+        run_folder: What ``report`` takes: ``directory`` or the run folder around it.
+        is_interrupted: Whether Ctrl-C or TERM ended it.
+    """
 
     directory: Path
     profile: Profile | None
     run_folder: Path
+    is_interrupted: bool = False
 
     @property
-    def exit_code(self) -> ExitCode:
-        """130 interrupted, else 0; :meth:`analysis` raises where nothing could be analyzed."""
-        return ExitCode.INTERRUPTED if self.profile is None else ExitCode.OK
+    def exit_code(self) -> int:
+        """130 interrupted; that of the user's program where it failed by itself; 1 where nothing could be analyzed;
+        else 0."""
+        if self.is_interrupted or self.profile is None:
+            return ExitCode.INTERRUPTED
+        if self.profile.recording.exit_code:
+            return self.profile.recording.exit_code
+        return ExitCode.FAILED if self.profile.analysis is None else ExitCode.OK
+
+    @property
+    def problem(self) -> TorchscaleError | None:
+        """Why there is nothing to analyze; ``None`` where there is."""
+        if self.profile is not None and self.profile.analysis is not None:
+            return None
+        reason = "it was interrupted" if self.profile is None else self.profile.problem
+        recorded = self.profile is not None and bool(self.profile.recording.files)
+        hint = f"the recording is in {self.directory}" if recorded else f"what it printed is in {self.directory}"
+        return TorchscaleError(f"nothing to analyze: {reason}", hint=hint)
 
     @property
     def analysis(self) -> ProfileAnalysis:
@@ -54,11 +85,9 @@ class ProfileOutcome:
         Raises:
             TorchscaleError: there is nothing to analyze; the message says why and where the recording is.
         """
-        problem = "it was interrupted" if self.profile is None else self.profile.problem
-        analysis = None if self.profile is None else self.profile.analysis
-        if analysis is None:
-            raise TorchscaleError(f"nothing to analyze: {problem}", hint=f"the recording is in {self.directory}")
-        return analysis
+        if self.profile is None or self.profile.analysis is None:
+            raise self.problem or TorchscaleError("nothing to analyze")
+        return self.profile.analysis
 
 
 def profile_workload(
@@ -66,7 +95,7 @@ def profile_workload(
     *,
     output_dir: Path | None = None,
     seconds: float = 10.0,
-    max_steps: int = 200,
+    max_steps: int | None = None,
     target: ProfileTarget = ProfileTarget.SYNC_STALLS,
     tool: ToolChoice = ToolChoice.AUTO,
     any_workload: bool = False,
@@ -78,7 +107,7 @@ def profile_workload(
         experiment: Describes one workload.
         output_dir: A run folder, new or to be joined; ``results/profile-<model>-<time>`` by default.
         seconds: Record this long, in whole steps,
-        max_steps: but no more steps than this.
+        max_steps: but no more steps than this; 200 with torch.profiler and 1000 with nsys by default.
         target: What the recording is for.
         tool: Which profiler records.
         any_workload: Take the first of several workloads, and say which.
@@ -106,7 +135,7 @@ def profile_workload(
         SummaryFile(folder).write()  # the folder has a cell more
         with observer.status("Recording"):
             profile = profiler.profile(cell, folder.begin_profile(cell), stop, lambda _: None)
-        return ProfileOutcome(profile.directory, None if stop.asked else profile, directory)
+        return ProfileOutcome(profile.directory, None if stop.asked else profile, directory, stop.asked)
 
 
 def profile_program(
@@ -114,12 +143,13 @@ def profile_program(
     *,
     output_dir: Path | None = None,
     seconds: float = 10.0,
-    max_steps: int = 200,
+    max_steps: int | None = None,
     target: ProfileTarget = ProfileTarget.SYNC_STALLS,
     tool: ToolChoice = ToolChoice.AUTO,
     delay_seconds: float = 30.0,
     keep_running: bool = False,
     on_output: Callable[[bytes], None] = lambda _: None,
+    on_profile: Callable[[ProfileOutcome], None] = lambda _: None,
     observer: Observer = SILENT,
 ) -> ProfileOutcome:
     """Record the user's own training and analyze it; nsys runs the command unmodified.
@@ -128,9 +158,10 @@ def profile_program(
         command: argv of the program.
         output_dir: Where the recording goes; ``results/profile-<program>-<time>`` by default.
         seconds, max_steps, target, tool: As of :func:`profile_workload`.
-        delay_seconds: Under nsys, the time before recording starts.
-        keep_running: Whether the program goes on after the recording.
+        delay_seconds: Under nsys, the time before recording starts; 0 for none.
+        keep_running: Whether the program is left alone until it ends by itself.
         on_output: Gets what the program prints.
+        on_profile: Called once with what was recorded and analyzed, while a program that is kept may still run.
         observer: Shows messages.
 
     Raises:
@@ -140,32 +171,56 @@ def profile_program(
     """
     directory = output_dir if output_dir is not None else timestamped(f"profile-{_program_name(command)}")
     with observer.status("Looking for a profiler"):
-        choice = choose_tool(tool.value, None)
+        choice = choose_tool_for(command, tool.value)
     if choice.note:
         observer.note(choice.note)
     _make_directory(directory)
     if (directory / "recording.json").exists() or any(directory.glob("recorded-rank-*.json")):
         raise UsageError(f"{directory} holds a recording already", hint="name another --output-dir")
     request = RecordRequest(
-        tool=choice.tool, target=target, directory=str(directory.resolve()), seconds=seconds, max_steps=max_steps
+        tool=choice.tool,
+        target=target,
+        directory=str(directory.resolve()),
+        seconds=seconds,
+        max_steps=most_steps(max_steps, choice.tool),
     )
+    handed_on: list[ProfileOutcome] = []
+
+    def hand_on(recording: Recording) -> None:
+        with observer.status("Analyzing the recording"):
+            profile = analyze_recording(directory, recording)
+        handed_on.append(ProfileOutcome(directory, profile, directory))
+        if profile.analysis is not None:
+            on_profile(handed_on[0])
+        observer.note("The program goes on; Ctrl-C ends it")
+
     program = UserRun(
         command=command,
         delay_seconds=delay_seconds,
         keep_running=keep_running,
-        timeout_seconds=_PROGRAM_MARGIN_SECONDS + delay_seconds + seconds if not keep_running else float("inf"),
+        timeout_seconds=_PROGRAM_MARGIN_SECONDS + delay_seconds + seconds,
         env={RECORD_VARIABLE: request.model_dump_json()} if choice.tool is Tool.KINETO else {},
         on_output=on_output,
+        on_recorded=hand_on,
     )
     adopt_orphans()
     with stop_on_signals() as stop:
         recording = record_program(program, request, choice.nsys, stop)
-        if stop.asked:
-            if recording.files:
-                observer.note(f"Interrupted; the recording is kept: torchscale profile analyze {directory}")
-            return ProfileOutcome(directory, None, directory)
-    with observer.status("Analyzing the recording"):
-        return ProfileOutcome(directory, analyze_recording(directory, recording), directory)
+        is_interrupted = stop.asked and recording.exit_code is None
+        if is_interrupted and not recording.files:
+            observer.note("Interrupted before anything was recorded")
+            return ProfileOutcome(directory, None, directory, is_interrupted)
+        if handed_on and handed_on[0].profile is not None:
+            profile = replace(handed_on[0].profile, recording=recording)
+        else:
+            with observer.status("Analyzing the recording"):
+                profile = analyze_recording(directory, recording)
+        outcome = ProfileOutcome(directory, profile, directory, is_interrupted)
+        if profile.analysis is not None and not handed_on:
+            on_profile(outcome)
+        if profile.analysis is not None and recording.exit_code:
+            observer.note(f"The program exited with {recording.exit_code}: {recording.failure or 'it printed nothing'}")
+        return outcome
 
 
 def measured_config(directory: Path) -> dict[str, Data] | None:
@@ -211,16 +266,17 @@ def analyze_recordings(
         return analyze_files(list(paths), window, output_dir)
 
 
-def strip_recording(source: Path, output: Path) -> list[str]:
-    """Copy an nsys export without the environment that nsys records; returns the names of the tables left out.
+def strip_recording(source: Path, output: Path) -> tuple[StrippedTable, ...]:
+    """Copy an nsys export without environment, arguments and output of the program; returns what was left out of each
+    table.
 
     Raises:
-        TraceError: ``source`` is not an export of nsys.
+        TraceError: ``source`` is not an export of nsys, or ``output`` exists.
         OutputError: ``output`` cannot be written.
     """
     if not source.is_file():
         raise TraceError(f"{source}: no such file")
-    return list(strip_environment(source, output))
+    return strip_export(source, output)
 
 
 def _safe_name(text: str) -> str:

@@ -42,10 +42,11 @@ class Sweep:
     """
 
     def __init__(self, experiment: Experiment, plan: Plan, folder: RunFolder, nodes: SweepNodes | None = None) -> None:
-        """``nodes``: the others of a sweep over several."""
+        """``nodes``: the others of a sweep over several. Counts the profiles that it records in :attr:`recorded`."""
         self._experiment, self._plan, self._folder, self._nodes = experiment, plan, folder, nodes
         self._planned = {entry.cell.id: entry for entry in folder.experiment.plan}
         self._unfinished: dict[str, CellRun] = {}
+        self.recorded = 0
         self._too_large: dict[str, int] = {}
 
     def prepare(self, rerun: Rerun | None) -> tuple[Pending, ...]:
@@ -191,6 +192,7 @@ class Sweep:
             if self._plan.nodes_of(cell.cell.world_size) > 1:
                 continue  # recordings are of one node
             listener.profile_started(cell.cell)
+            self.recorded += 1
             directory = self._folder.begin_profile(cell.cell)
             profile = profiler.profile(cell.cell, directory, stop, listener.launch_progress)
             profiled.append(cell.cell)

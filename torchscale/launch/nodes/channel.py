@@ -23,6 +23,7 @@ import json
 import secrets
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -35,7 +36,11 @@ MAX_MESSAGE_BYTES = 1 << 20
 DATA_BYTES = 256 << 10
 """Of a data frame: large enough that its MAC and header cost nothing, small enough that others get their turn."""
 
+_ATTEMPTS = 5
+_RETRY_SECONDS = 0.2
+"""Of connections between two nodes that the other one closes."""
 _GREETING = "torchscale nodes 1"
+_REFUSAL = b"refused"
 _HANDSHAKE_BYTES = 4096
 _NONCE_BYTES = 32
 _MAC_BYTES = 32
@@ -139,9 +144,14 @@ class Channel:
 
 
 async def accept(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, is_known: Callable[[], None]
 ) -> tuple[Channel, Introduction]:
     """The first node's side of the handshake. Call it with a time limit.
+
+    Args:
+        reader, writer: The connection.
+        token: Of the sweep.
+        is_known: Called as soon as the other side has shown the token.
 
     Raises:
         ChannelError: the other side does not speak this protocol, or does not have the token.
@@ -155,7 +165,9 @@ async def accept(
     answer = await _read_short(reader)
     proof, who = answer[:_MAC_BYTES], answer[_MAC_BYTES:]
     if not hmac.compare_digest(proof, _mac(token, b"node", theirs, ours, who)):
+        await _write_raw(writer, _REFUSAL)
         raise ChannelError("it does not have the token")
+    is_known()
     await _write_raw(writer, _mac(token, b"leader", theirs, ours))
     key = _mac(token, b"session", theirs, ours)
     return Channel(reader, writer, key, is_leader=True), _introduction(_parsed(who))
@@ -168,28 +180,31 @@ async def introduce(
 
     Raises:
         ChannelError: the other side does not speak this protocol, or does not have the token.
-        OSError, asyncio.IncompleteReadError: the connection is gone: what the first node does with a wrong token.
+        OSError, asyncio.IncompleteReadError: the connection is gone. It can be tried again: where too many connect, any
+            of them is closed.
     """
     ours = secrets.token_bytes(_NONCE_BYTES)
     await _write_short(writer, {"greeting": _GREETING, "nonce": ours.hex()})
     theirs = _nonce(_parsed(await _read_short(reader)).get("nonce"))
     who = json.dumps(introduction.__dict__).encode()
     await _write_raw(writer, _mac(token, b"node", ours, theirs, who) + who)
-    try:
-        proof = await _read_short(reader)
-    except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise ChannelError("it refused the token of this node") from error
+    proof = await _read_short(reader)
+    if proof == _REFUSAL:
+        raise ChannelError("it refused the token of this node")
     if not hmac.compare_digest(proof, _mac(token, b"leader", ours, theirs)):
         raise ChannelError("it does not have the token")
     return Channel(reader, writer, _mac(token, b"session", ours, theirs), is_leader=False)
 
 
 async def answer_pair(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> None:
-    """The listening side of :func:`reach_pair`: shows that it has the token, and closes."""
+    """The listening side of :func:`reach_pair`: shows that it has the token, and closes. Whoever does not show it first
+    gets no answer, from which the token could be guessed."""
     try:
-        challenge = await asyncio.wait_for(reader.readexactly(_NONCE_BYTES), HANDSHAKE_SECONDS)
-        writer.write(_mac(token, b"pair", challenge))
-        await asyncio.wait_for(writer.drain(), HANDSHAKE_SECONDS)
+        question = await asyncio.wait_for(reader.readexactly(_NONCE_BYTES + _MAC_BYTES), HANDSHAKE_SECONDS)
+        challenge, proof = question[:_NONCE_BYTES], question[_NONCE_BYTES:]
+        if hmac.compare_digest(proof, _mac(token, b"pair asked", challenge)):
+            writer.write(_mac(token, b"pair", challenge))
+            await asyncio.wait_for(writer.drain(), HANDSHAKE_SECONDS)
     except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
         pass
     finally:
@@ -202,17 +217,24 @@ async def reach_pair(address: str, port: int, token: bytes, seconds: float) -> s
         return await asyncio.wait_for(_reach(address, port, token), seconds)
     except asyncio.TimeoutError:
         return f"no answer within {seconds:g} s"
-    except asyncio.IncompleteReadError:
-        return "the connection was closed"
     except OSError as error:
         return error.strerror or str(error)
 
 
 async def _reach(address: str, port: int, token: bytes) -> str:
+    """Asks again where the connection is closed: that happens to any of them where too many connect."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionResetError):
+            return await _ask(address, port, token)
+        await asyncio.sleep(_RETRY_SECONDS)
+    return "the connection was closed"
+
+
+async def _ask(address: str, port: int, token: bytes) -> str:
     reader, writer = await asyncio.open_connection(address, port)
     try:
         challenge = secrets.token_bytes(_NONCE_BYTES)
-        writer.write(challenge)
+        writer.write(challenge + _mac(token, b"pair asked", challenge))
         await writer.drain()
         answer = await reader.readexactly(_MAC_BYTES)
     finally:

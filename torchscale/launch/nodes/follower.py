@@ -31,6 +31,7 @@ from torchscale.launch.nodes.cluster import Cluster
 from torchscale.launch.nodes.leader import ALIVE_SECONDS, REACH_SECONDS, connection_ending
 from torchscale.launch.nodes.loop import LoopThread
 from torchscale.launch.nodes.network import UnresolvedError, listen, resolve
+from torchscale.launch.nodes.strangers import Strangers
 from torchscale.schema.launch.nodes import (
     TO_NODE,
     Alive,
@@ -75,6 +76,7 @@ class Follower:
         self._channel: Channel | None = None
         self._is_closed = False
         self.lost = ""
+        self._strangers = Strangers()
         self._network = LoopThread("nodes")
 
     @property
@@ -175,13 +177,17 @@ class Follower:
                 await channel.close(_FAREWELL_SECONDS)
                 return
             pair_server = listen(channel.local_address, 0)
-            await self._network.serve(lambda r, w: answer_pair(r, w, self._token), pair_server)
+            await self._network.serve(self._answer_pair, pair_server)
             await channel.send(Join(description=description, port=int(pair_server.getsockname()[1])))
         except BaseException:
             writer.transport.abort()
             raise
         self._channel = channel
         self._tasks = [asyncio.ensure_future(self._converse(channel)), asyncio.ensure_future(self._stay_alive(channel))]
+
+    async def _answer_pair(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with self._strangers.holding(writer):
+            await answer_pair(reader, writer, self._token)
 
     async def _converse(self, channel: Channel) -> None:
         try:

@@ -32,6 +32,7 @@ from torchscale.launch.nodes.loop import LoopThread
 from torchscale.launch.nodes.members import Member, Part, RemoteLaunch
 from torchscale.launch.nodes.network import listen
 from torchscale.launch.nodes.preflight import differences
+from torchscale.launch.nodes.strangers import Strangers, address_of
 from torchscale.launch.process import wait_until
 from torchscale.schema.launch.nodes import (
     MAX_CLOCK_OFFSET_SECONDS,
@@ -67,8 +68,6 @@ REACH_SECONDS = 10.0
 """For one connection between two nodes: it takes two round trips, and a lost SYN is sent again after 1 and 3 s."""
 _CLOCK_ASKS = 5
 """Questions for a node's time; the answer that took least counts."""
-_MAX_STRANGERS = 64
-"""Handshakes at one time; more connections are closed at once."""
 _MAX_NOTES = 50
 """Refused connections that are named; a scanner must not fill the terminal."""
 _CLOSE_SECONDS = 5.0
@@ -97,7 +96,7 @@ class Leader:
         self._admitted: set[int] = set()
         self._notes: list[str] = []
         self._refused: dict[int, str] = {}
-        self._strangers = 0
+        self._strangers = Strangers()
         self._strangers_named = 0
         self._running: RemoteLaunch | None = None
         self._orders = itertools.count(1)
@@ -321,23 +320,23 @@ class Leader:
 
     async def _serve(self, server: socket.socket, pair_server: socket.socket) -> None:
         await self._network.serve(self._connected, server)
-        await self._network.serve(lambda reader, writer: answer_pair(reader, writer, self._token), pair_server)
+        await self._network.serve(self._answer_pair, pair_server)
+
+    async def _answer_pair(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with self._strangers.holding(writer):
+            await answer_pair(reader, writer, self._token)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its first byte to its end."""
-        peer = str((writer.get_extra_info("peername") or ("?",))[0])
-        if self._strangers >= _MAX_STRANGERS:
-            writer.transport.abort()
-            return
-        self._strangers += 1
+        peer = address_of(writer)
         try:
-            channel, introduction = await asyncio.wait_for(accept(reader, writer, self._token), HANDSHAKE_SECONDS)
+            with self._strangers.holding(writer) as is_known:
+                handshake = accept(reader, writer, self._token, is_known)
+                channel, introduction = await asyncio.wait_for(handshake, HANDSHAKE_SECONDS)
         except (ChannelError, OSError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
             self._note_stranger(peer, connection_ending(error, HANDSHAKE_SECONDS))
             writer.transport.abort()
             return
-        finally:
-            self._strangers -= 1
         member = None
         try:
             member = await self._admit(channel, introduction, peer)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import errno
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -17,6 +18,7 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 _END_SECONDS = 5.0
 """For cancelled tasks to end; they only close sockets."""
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SETTLING_PASSES = 8
 """Passes of the loop in which an accepted connection surely reaches its handler, and an aborted one its end: asyncio
 takes four and one."""
@@ -69,6 +71,7 @@ class LoopThread:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
+        self.loop.set_exception_handler(_handle)
         try:
             self.loop.run_forever()
         finally:
@@ -97,6 +100,14 @@ class LoopThread:
             if not done:
                 return
         await _settle()
+
+
+def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Where no further connection can be accepted (too many open files), asyncio tries again after a second: there is
+    nothing to print."""
+    error = context.get("exception")
+    if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
+        loop.default_exception_handler(context)
 
 
 async def _settle() -> None:

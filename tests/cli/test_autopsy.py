@@ -53,3 +53,10 @@ def test_wrong_input_is_one_line(tmp_path: Path, dumps: Path, arguments: tuple[s
     assert (done.returncode, done.stdout) == (2, "")
     assert f"error: {error}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", ["-1", "0"])
+def test_a_number_that_no_process_has_is_a_mistake_of_the_user(tmp_path: Path, number: str) -> None:
+    done = torchscale(tmp_path, "autopsy", "--", number)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -84,6 +85,21 @@ def test_models_that_do_things_to_their_process(
         seen = f"{record['state']}, {step * 1e3:.2f} ms a step, {size:,} bytes of logs"
         tell_fault(record_property, f"a model: {kind}", "hostile.py in its fifth step", "ok", seen)
     assert program.leftovers() == []
+
+
+@pytest.mark.parametrize("isolation", ["group", "cell"])
+def test_a_model_that_removes_the_folder_of_its_launch_ends_its_cell_alone(program: Program, isolation: str) -> None:
+    models = [{"name": "hostile:build", "kind": kind} for kind in ("removes its folder", "none")]
+    config = program.config(models=models, gpu_counts=[1], launch={"isolation": isolation}, benchmark=FAST)
+    plan = program.run("benchmark", config, "--dry-run", "--json")
+    removed = program.directory / "results/run/cells" / json.loads(plan.stdout)["cells"][0]["cell_id"]
+    done = program.run("benchmark", config, REMOVED=str(removed))
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr.partition("log:")[0]
+    states = {record["state"] for record in program.records().values()}
+    assert "ok" in states
+    assert len(states) == 2
+    assert "was emptied or removed meanwhile" in " ".join(done.stderr.split())
 
 
 @pytest.mark.campaign

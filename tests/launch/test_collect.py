@@ -166,7 +166,12 @@ def left_behind(directory: Path, *, seconds: dict[int, list[float]], failures: t
 
 
 def collect(
-    directory: Path, ending: Ending = ENDED, *, log_step_times: bool = True, nodes: tuple[LaunchNode, ...] = ()
+    directory: Path,
+    ending: Ending = ENDED,
+    *,
+    log_step_times: bool = True,
+    nodes: tuple[LaunchNode, ...] = (),
+    was_removed: bool = False,
 ) -> LaunchRecord:
     task = LaunchTask(
         cell=TWO,
@@ -177,6 +182,8 @@ def collect(
         collective_timeout_seconds=60,
         log_step_times=log_step_times,
     )
+    if not was_removed:
+        (directory / "task.json").write_text("{}")
     return collect_launch(
         task, directory, ending, command=("torchrun",), started_at="", seconds=9.0, oom_kills=0, nodes=nodes
     )
@@ -274,6 +281,12 @@ def test_exit_codes_are_read_from_what_torchrun_prints(tmp_path: Path) -> None:
     assert [item.rank for item in record.failures] == [0]
     assert "connection closed" in record.log_tail
     assert "torchscale.worker FAILED" in record.log_tail
+
+
+def test_a_folder_that_user_code_removed_is_named(tmp_path: Path) -> None:
+    record = collect(tmp_path, was_removed=True)
+    assert record.state is State.INCOMPLETE
+    assert record.reason.endswith("; the folder of the launch was emptied or removed meanwhile")
 
 
 def test_torchrun_that_was_asked_to_end_was_killed(tmp_path: Path) -> None:

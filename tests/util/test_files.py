@@ -15,6 +15,20 @@ from torchscale.schema.launch.steps import BatchTimes
 from torchscale.util.files import atomic_path, atomic_write_model, atomic_write_text, leads_out, read_bounded
 
 
+def test_a_directory_that_can_only_be_read_is_an_error_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "open", refused)
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(OutputError, match=r"cannot write .*report\.md: Read-only file system"):
+        atomic_write_text(tmp_path / "report.md", "text")
+    with pytest.raises(OutputError, match="cannot write"), atomic_path(tmp_path / "report.pdf"):
+        pass
+
+
 @pytest.mark.parametrize("function", ["replace", "fsync"])
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str

@@ -13,7 +13,7 @@ from torchscale.errors import UsageError
 
 def autopsy(
     pid: Annotated[
-        int | None, typer.Argument(metavar="PID", help="Of torchrun, or of one rank, of a running job.")
+        int | None, typer.Argument(metavar="PID", min=1, help="Of torchrun, or of one rank, of a running job.")
     ] = None,
     log_dir: Annotated[
         Path | None,

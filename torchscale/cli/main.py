@@ -5,12 +5,14 @@ Nothing here imports pandas, plotly or torch; each command imports what it needs
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -40,7 +42,7 @@ from torchscale.cli.command import finish_commands
 from torchscale.cli.earlier import Program
 from torchscale.cli.options import CONTEXT_SETTINGS
 from torchscale.cli.output import configure_output, print_error, replace_unprintable
-from torchscale.errors import ExitCode, TorchscaleError, UsageError
+from torchscale.errors import ExitCode, OutputError, TorchscaleError, UsageError
 from torchscale.util.extras import missing_extra
 from torchscale.util.process_exit import stop_signals
 from torchscale.util.text import is_text, shown_bytes
@@ -103,6 +105,10 @@ app.command("docs")(docs.docs)
 finish_commands(app)
 
 
+_OUTPUT_FAILS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)
+"""Errors of writing to what standard output leads to."""
+
+
 class _Interrupted(BaseException):
     """Ctrl-C or TERM. Not a KeyboardInterrupt: click would turn that into exit code 1.
 
@@ -142,6 +148,24 @@ def _refuse_broken_text() -> None:
         )
 
 
+def _flush() -> None:
+    """What cannot be written is an error here, and not when the interpreter ends."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _discard_output() -> None:
+    """Python must not fail again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _leave_with(error: TorchscaleError) -> NoReturn:
+    """Print it, where that is possible, and exit with its code."""
+    with contextlib.suppress(OSError):
+        print_error(error)
+    sys.exit(error.exit_code)
+
+
 def main() -> None:
     """Run the program and leave with its exit code."""
     _Interrupted.raised = False
@@ -150,22 +174,30 @@ def main() -> None:
         signal.signal(number, _interrupt)
     try:
         _refuse_broken_text()
-        app()
+        try:
+            app()
+        finally:
+            _flush()
     except TorchscaleError as error:
-        print_error(error)
-        sys.exit(error.exit_code)
+        _leave_with(error)
     except ModuleNotFoundError as error:
         missing = missing_extra(error)
         if missing is None:
             raise
-        print_error(missing)
-        sys.exit(missing.exit_code)
+        _leave_with(missing)
     except _Interrupted:
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output (head, less) has closed the pipe: Python must not fail again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # its reader (head, less) has closed the pipe
         sys.exit(ExitCode.FAILED)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            path = str(error.filename)
+            _leave_with(UsageError(f"{path[:60]}…: no file can have a name or a path so long ({len(path)} characters)"))
+        if error.filename is not None or error.errno not in _OUTPUT_FAILS:
+            raise
+        _discard_output()
+        _leave_with(OutputError(f"cannot print the results: {error.strerror}", hint="free space, or print elsewhere"))
     except Exception:
         if _Interrupted.raised:  # and wrapped by a library in its own error, as by pydantic while it builds a model
             sys.exit(ExitCode.INTERRUPTED)

@@ -146,6 +146,8 @@ def collect_launch(
         reason += _size_mismatch(directory, cell.world_size)
     if state is not State.OK:
         reason += _little_space(directory)
+        if not (directory / "task.json").exists():
+            reason += "; the folder of the launch was emptied or removed meanwhile"
     if ending.survivors:
         reason += f"; still running: {', '.join(ending.survivors)}"
     if not task.log_step_times:

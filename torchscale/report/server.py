@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import sys
 import threading
@@ -21,11 +22,14 @@ from typing import Protocol
 from torchscale.errors import MachineError, TorchscaleError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{0,5})?", re.ASCII)
 _EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - for comparison
 _REQUEST_SECONDS = 30.0
 """For a request to arrive in whole, and for its answer to be taken."""
 _MAX_CONNECTIONS = 64
-"""Each has a thread. A browser opens six; above this many, new ones are closed at once."""
+"""Each has a thread. A browser opens six."""
+_TURN_SECONDS = 1.0
+"""For a thread to become free: hanging up on a client takes milliseconds, answering one some tenths of a second."""
 
 
 class PageSource(Protocol):
@@ -146,10 +150,12 @@ class _Server(ThreadingHTTPServer):
         self._arriving: dict[socket.socket, float] = {}
 
     def process_request(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override]
-        """Answer in a thread of its own, if there is one left."""
+        """Answer in a thread of its own; where none is left, instead of the client that has not asked for longest."""
         if not self._slots.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._hang_up_on_oldest()
+            if not self._slots.acquire(timeout=_TURN_SECONDS):
+                self.shutdown_request(request)
+                return
         with self._lock:
             self._arriving[request] = time.monotonic()
         try:
@@ -176,17 +182,27 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             late = [request for request, began in self._arriving.items() if time.monotonic() - began > _REQUEST_SECONDS]
         for request in late:
-            with contextlib.suppress(OSError):  # it has gone
-                request.shutdown(socket.SHUT_RDWR)
+            _hang_up(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that closed its connection, or that was too slow, is no error of the server's."""
         if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
+    def _hang_up_on_oldest(self) -> None:
+        with self._lock:
+            oldest = next(iter(self._arriving), None)
+        if oldest is not None:
+            _hang_up(oldest)
+
     def _release(self, request: socket.socket) -> None:
         self.arrived(request)
         self._slots.release()
+
+
+def _hang_up(request: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has gone
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -232,7 +248,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _host_name(header: str) -> str:
-    """``localhost`` of ``Localhost:8642``, ``::1`` of ``[::1]:8642``."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].lower()
+    """``localhost`` of ``Localhost:8642``, ``::1`` of ``[::1]:8642``; empty for what is no host and port."""
+    match = _HOST.fullmatch(header)
+    return "" if match is None else match[1].strip("[]").lower()

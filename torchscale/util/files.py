@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -56,7 +57,7 @@ def atomic_write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None
             fsync_directory(path.parent)
     except OSError as error:
         if temporary is not None:
-            temporary.unlink(missing_ok=True)
+            _discard(temporary)
         raise OutputError(
             f"cannot write {path}: {error.strerror or error}", hint="free space or choose another directory"
         ) from error
@@ -83,6 +84,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
                 f"cannot write {path}: {error.strerror or error}", hint="free space or choose another directory"
             ) from error
     finally:
+        _discard(temporary)
+
+
+def _discard(temporary: Path) -> None:
+    """It may never have come to be, in a directory that can only be read."""
+    with contextlib.suppress(OSError):
         temporary.unlink(missing_ok=True)
 
 

@@ -1,11 +1,13 @@
 """A sound model whose builder or first step does something to its process, its files or its clocks."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,6 +44,8 @@ def act(kind: str) -> None:
     """What the model does beside its work."""
     if kind == "clocks":
         slow_down_clocks()
+    if kind == "removes its folder":
+        shutil.rmtree(Path(os.environ["REMOVED"]))
     if kind == "chdir":
         os.chdir("/")
     if kind == "signals":

@@ -151,3 +151,21 @@ def test_a_damaged_run_of_something_else_is_named_and_kept(tmp_path: Path, place
     with pytest.raises(OutputError, match=f"{meta} is empty, because what wrote it was killed"):
         exporter.store(run_to_store(path), place)
     assert (meta.parent / "tags" / "of").read_text() == "somebody"
+
+
+def test_a_database_without_its_driver_is_an_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_driver(**_: object) -> None:
+        raise ModuleNotFoundError("No module named 'psycopg2'", name="psycopg2")
+
+    monkeypatch.setattr(mlflow, "MlflowClient", without_driver)
+    with pytest.raises(MachineError, match="needs psycopg2, which is not installed") as refused:
+        exporter.store(run_to_store(run_folder(tmp_path / "run")), "postgresql://somebody:secret@host/db")
+    assert "secret" not in refused.value.message
+
+
+@pytest.mark.parametrize("address", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
+def test_a_store_in_memory_is_refused(tmp_path: Path, address: str) -> None:
+    with pytest.raises(OutputError, match="is in memory and would be lost"):
+        exporter.store(run_to_store(run_folder(tmp_path / "run")), address)

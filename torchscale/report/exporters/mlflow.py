@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchscale.errors import OutputError
+from torchscale.errors import MachineError, OutputError
 from torchscale.report.exporters.figure import ExportedCell
 from torchscale.report.exporters.store import (
     RunToStore,
@@ -76,6 +76,8 @@ def store(run: RunToStore, place: str | None) -> Stored:
     if address.startswith(_DATABASES) and find_spec("sqlalchemy") is None:
         raise missing_library("mlflow", "sqlalchemy")  # which mlflow-skinny does not bring; its own error hides that
     shown = redact_text(address)
+    if address.startswith("sqlite:") and address.partition("://")[2].strip("/") in ("", ":memory:"):
+        raise OutputError(f"the MLflow store {shown} is in memory and would be lost", hint="sqlite:///FILE.db")
     try:
         client = mlflow.MlflowClient(tracking_uri=address)
         experiment = _experiment_id(client, run.summary.experiment.config.experiment_name)
@@ -83,6 +85,10 @@ def store(run: RunToStore, place: str | None) -> Stored:
             _remove_cut_short(Path(local_file_uri_to_path(address)) / experiment, run.exported.id)
         sweep = _Sweep(client, experiment, run)
         changed, unchanged = sweep.write()
+    except ModuleNotFoundError as error:  # the driver of a database
+        raise MachineError(
+            f"the MLflow store {shown} needs {error.name}, which is not installed", hint=f"pip install {error.name}"
+        ) from error
     except (MlflowException, OSError) as error:
         raise OutputError(f"cannot write to the MLflow store {shown}: {one_line(error)}") from error
     return Stored(shown, (f"{changed} runs", f"{unchanged} were there already"))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torchscale.report.exporters.figure import Exported, ExportedCell, ExportedRun
+from torchscale.util.text import strip_control
 
 _PREFIX = "torchscale"
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
@@ -83,7 +84,7 @@ def _figures(cell: ExportedCell, labels: Mapping[str, str]) -> Iterable[tuple[st
 
 
 def _escaped(text: str, *, quotes: bool) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    text = strip_control(text).replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quotes else text
 
 

@@ -1,0 +1,56 @@
+"""Errors become one line and an exit code, whatever the output leads to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.program import torchscale
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "{}"),
+        ("compare", "{}", "{}"),
+        ("runs", "{}"),
+        ("history", "{}"),
+        ("profile", "analyze", "{}"),
+        ("profile", "strip", "{}", "--output", "copy"),
+        ("init", "--output", "{}"),
+        ("report", "--source", "{}"),
+    ],
+)
+@pytest.mark.parametrize("name", ["n" * 300, "/".join(["n" * 200] * 30)])
+def test_a_name_that_no_file_can_have_is_a_mistake_of_the_user(
+    tmp_path: Path, arguments: tuple[str, ...], name: str
+) -> None:
+    done = torchscale(tmp_path, *(word.format(name) for word in arguments))
+    assert done.returncode in (2, 3)
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [("list",), ("--version",), ("config", "schema"), ("docs", "cli")])
+def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = run_program(tmp_path, *arguments, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 3
+    assert done.stderr.decode().splitlines()[0] == "error: cannot print the results: No space left on device"
+
+
+@pytest.mark.slow
+def test_messages_that_cannot_be_written_keep_the_exit_code(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        assert run_program(tmp_path, "report", "nowhere", stdout=subprocess.PIPE, stderr=full).returncode == 2
+
+
+def run_program(directory: Path, *arguments: str, **streams: Any) -> subprocess.CompletedProcess[bytes]:
+    """In a process of its own."""
+    command = [sys.executable, "-m", "torchscale", *arguments]
+    return subprocess.run(command, cwd=directory, timeout=60, check=False, **streams)

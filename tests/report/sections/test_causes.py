@@ -6,7 +6,6 @@ from tests.factories import cells, failed_record, run
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.sections.test_lost_time import record as signals_record
 from torchscale.analysis.summary.run import summarize
-from torchscale.analysis.training.flags import Flag
 from torchscale.report.sections.causes import cause_groups, causes, cost_text, top_groups
 from torchscale.report.sections.failures import failures
 from torchscale.report.text.profile import confidence_text
@@ -54,9 +53,9 @@ def test_conditions_that_make_a_finding_withhold_its_confidence() -> None:
         summary="ranks wait",
         advice="look",
     )
-    assert confidence_text(finding, ()) == "high"
-    assert confidence_text(finding, (Flag.NOISY,)) == "high"
-    assert confidence_text(finding, (Flag.CONTENDED, Flag.NOISY)) == "low (contended)"
+    assert confidence_text(finding) == "high"
+    doubtful = finding.model_copy(update={"confidence": Confidence.LOW, "doubts": ("contended",)})
+    assert confidence_text(doubtful) == "low (contended)"
 
 
 def test_failures_are_grouped_by_reason_and_show_where_they_broke() -> None:

@@ -55,7 +55,7 @@ def summarize(
         summary,
         figures=training_figures(cell, launches, pooled),
         flags=tuple(flags),
-        diagnosis=diagnose_cell(by_launch, pooled, results[0].ranks),
+        diagnosis=diagnose_cell(by_launch, pooled, results[0].ranks, flags),
     )
 
 

@@ -69,6 +69,10 @@ _EXPLANATIONS = {
 }
 
 
+DOUBTING = (Flag.CONTENDED, Flag.OVERSUBSCRIBED, Flag.THROTTLED)
+"""Under them ranks are slow, and wait for one another, without a cause in the training."""
+
+
 def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
     """The flags of one ``ok`` launch."""
     result = payload(record, TrainingResult)

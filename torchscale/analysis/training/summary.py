@@ -12,7 +12,7 @@ from torchscale.analysis.stats.series import geometric_half_width, geometric_mea
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
 from torchscale.analysis.training.bubble import Bubble, bubble
 from torchscale.analysis.training.decomposition import Decomposition, Parts, step_parts
-from torchscale.analysis.training.flags import Flag
+from torchscale.analysis.training.flags import DOUBTING, Flag
 from torchscale.analysis.training.pooling import pooled_share
 from torchscale.analysis.training.roofline import Compute
 from torchscale.analysis.training.scaling import Efficiency
@@ -31,7 +31,7 @@ from torchscale.schema.launch.steps import Digest, RankSteps, StopRule
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.analysis import ProfileAnalysis
-from torchscale.schema.profiles.finding import Diagnosis, Finding, FindingKind
+from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 from torchscale.schema.state import State
 
 
@@ -160,7 +160,10 @@ class TrainingSummary:
 
 
 def diagnose_cell(
-    launches: Sequence[Signals | None], pooled: Signals | None, ranks: Sequence[RankRecord]
+    launches: Sequence[Signals | None],
+    pooled: Signals | None,
+    ranks: Sequence[RankRecord],
+    flags: Sequence[Flag] = (),
 ) -> Diagnosis | None:
     """What more than half of the launches say, with figures of all of them together.
 
@@ -168,19 +171,25 @@ def diagnose_cell(
         launches: Signals of each.
         pooled: Of all of them, by :func:`~torchscale.analysis.training.pooling.pool_signals`.
         ranks: Of the first launch: their devices are named beside them.
+        flags: Of the cell: some of them lower the confidence.
     """
     judged = [diagnose(signals) for signals in launches if signals is not None]
     if not judged or pooled is None:
         return None
     together = diagnose(pooled) if len(judged) > 1 else judged[0]
     findings = tuple(
-        _with_place(item, ranks)
+        _with_doubts(_with_place(item, ranks), flags)
         for item in together.findings
         if sum(any(_agree(item, one) for one in diagnosis.findings) for diagnosis in judged) > len(judged) / 2
     )
     named = {finding.kind for finding in findings}
     abstained = [item for diagnosis in (together, *judged) for item in diagnosis.abstentions if item.kind not in named]
     return Diagnosis(findings=findings, abstentions=tuple(dict.fromkeys(abstained)))
+
+
+def _with_doubts(finding: Finding, flags: Sequence[Flag]) -> Finding:
+    doubts = tuple(flag.value for flag in flags if flag in DOUBTING)
+    return finding.model_copy(update={"confidence": Confidence.LOW, "doubts": doubts}) if doubts else finding
 
 
 def _agree(finding: Finding, other: Finding) -> bool:

@@ -106,7 +106,7 @@ def _seen(group: CauseGroup) -> str:
     """What was seen where it costs most, and how sure that is."""
     worst = group.cells[0]
     where = f" ({short_title(worst.cell.cell)}, {batch_label(worst.cell.cell)})" if len(group.cells) > 1 else ""
-    sure = "" if worst.finding is None else f" Confidence: {confidence_text(worst.finding, worst.cell.flags)}."
+    sure = "" if worst.finding is None else f" Confidence: {confidence_text(worst.finding)}."
     return f"{sentence(worst.text).removesuffix('.')}{where}.{sure}"
 
 

@@ -88,12 +88,12 @@ def _cells_table(summary: RunSummary, groups: Sequence[CauseGroup]) -> Table:
 
 
 def _row(title: str, costly: CostlyCell) -> tuple[TableValue, ...]:
-    finding, flags = costly.finding, costly.cell.flags
+    finding = costly.finding
     evidence = f" Evidence: {'; '.join(finding.evidence)}." if finding is not None and finding.evidence else ""
     sure = DASH
     if finding is not None:
-        tone = Tone.CAUTION if flags else _CONFIDENCE_TONE[finding.confidence]
-        sure = TableValue(confidence_text(finding, flags), None, tone)
+        tone = Tone.CAUTION if costly.cell.flags else _CONFIDENCE_TONE[finding.confidence]
+        sure = TableValue(confidence_text(finding), None, tone)
     return (
         TableValue(title),
         *identity_values(costly.cell.cell),

@@ -95,7 +95,7 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
         ("efficiency", efficiency_value(training).text),
         *_compute_rows(training),
         *_lost_rows(training),
-        *(("finding", finding_text(finding, training.flags)) for finding in findings),
+        *(("finding", finding_text(finding)) for finding in findings),
     ]
 
 

@@ -86,7 +86,7 @@ def _bottleneck_lines(summary: RunSummary) -> list[str]:
     largest = max((cell.cell.world_size for cell, _ in diagnosed), default=0)
     lines = [
         f"  {panel_title(cell.cell)}, {batch_label(cell.cell)}{'*' * bool(cell.flags)}: "
-        + finding_text(diagnosis.findings[0], cell.flags)
+        + finding_text(diagnosis.findings[0])
         for cell, diagnosis in diagnosed
         if diagnosis.findings and cell.cell.world_size == largest
     ]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.analysis.training.flags import Flag
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown, WindowKind
-from torchscale.schema.profiles.finding import Abstention, Confidence, CostBasis, Finding
+from torchscale.schema.profiles.finding import Abstention, CostBasis, Finding
 from torchscale.schema.profiles.what_if import WhatIf, WhatIfRow
 from torchscale.util.units import format_percent, format_seconds
 
@@ -23,7 +22,6 @@ RANK_HEADINGS = (
     "blame",
 )
 """The rank, and what :func:`rank_shares` gives."""
-_DOUBTS = (Flag.CONTENDED, Flag.OVERSUBSCRIBED, Flag.THROTTLED)
 """Conditions that slow ranks down from outside: a rank that waits or lags may do so for them alone."""
 
 
@@ -61,21 +59,21 @@ def stall_line(analysis: ProfileAnalysis) -> str:
     return f"Sync stall time: {analysis.sync_stall_percent:.1f} % of {over} ({scope})"
 
 
-def finding_text(finding: Finding, flags: Sequence[Flag] = ()) -> str:
-    """``Straggler: rank 0 … (costs 14.0 % of the step; confidence: high)``; ``flags`` are the cell's. Costs that a
-    replay predicts say so; the others are sums of the times that were waited or spent."""
+def finding_text(finding: Finding) -> str:
+    """``Straggler: rank 0 … (costs 14.0 % of the step; confidence: high)``. Costs that a replay predicts say so; the
+    others are sums of the times that were waited or spent."""
     share = format_percent(finding.cost_percent / 100)
     words = f"costs {share} of the step"
     if finding.cost_basis is CostBasis.REPLAY:
         words += ", predicted by replay"
     cost = f"{words}; " if finding.cost_percent else ""
-    return f"{finding.kind.label}: {finding.summary} ({cost}confidence: {confidence_text(finding, flags)})"
+    return f"{finding.kind.label}: {finding.summary} ({cost}confidence: {confidence_text(finding)})"
 
 
-def confidence_text(finding: Finding, flags: Sequence[Flag]) -> str:
+def confidence_text(finding: Finding) -> str:
     """``high``; ``low (contended)`` where the conditions could make what was found."""
-    doubts = [flag.value for flag in flags if flag in _DOUBTS]
-    return f"{Confidence.LOW.value} ({', '.join(doubts)})" if doubts else finding.confidence.value
+    doubts = f" ({', '.join(finding.doubts)})" if finding.doubts else ""
+    return finding.confidence.value + doubts
 
 
 def not_judged(abstentions: Sequence[Abstention]) -> str:

@@ -106,6 +106,7 @@ class Finding(Frozen):
         cost_seconds: The same per step.
         cost_basis: Where the cost comes from.
         confidence: How sure.
+        doubts: Flags of the launches whose conditions alone can make what was found; the confidence is low then.
         summary: One sentence with the figures.
         evidence: What it rests on, a line each.
         advice: What to do.
@@ -118,6 +119,7 @@ class Finding(Frozen):
     cost_seconds: float
     cost_basis: CostBasis = CostBasis.TIMES
     confidence: Confidence
+    doubts: tuple[str, ...] = ()
     summary: str
     evidence: tuple[str, ...] = ()
     advice: str

@@ -197,7 +197,7 @@ def test_an_option_is_named_as_it_was_typed() -> None:
     ("arguments", "line"),
     [
         (("--epochs", "3"), "write --training.epochs=3"),
-        (("--d-model=512",), "write --model.options={d_model: 512}"),
+        (("--d-model=512",), "write --model.options.d_model=512"),
         (("--data.batch_size=8",), None),
     ],
 )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.campaign import WHOLE
+from torchscale.config.arguments import load_from_arguments
 from torchscale.config.dump import to_json, to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
@@ -64,6 +65,11 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
         ("gpu_counts: 1e3", "got '1e3'; 1e3 is text in YAML: write 1000"),
         ("training: {learning_rate: 1e-4}", "1e-4 is text in YAML: write 0.0001 or 1.0e-4"),
         ("gpu_counts: [2, 2]", "gpu_counts: 2 is listed twice; list each value of an axis once"),
+        ("benchmark: {measure_seconds: 10s}", "expected a number, got '10s'; a time is a number of seconds: 10"),
+        ("benchmark: {measure_seconds: 2m}", "a time is a number of seconds: 120"),
+        ("training: {precision: bfloat16}", "got 'bfloat16'; write 'bf16'"),
+        ("training: {precision: [half]}", "got 'half'; write 'fp16'"),
+        ("model: resnet50", "model: holds the settings of all models; models are named by 'models: [resnet50]'"),
         ("gpu_counts: []", "an axis needs at least one value"),
         ("gpu_counts: true", "expected a whole number or 'auto', got true"),
         ("gpu_counts: 010", "expected a whole number or 'auto', got '010'"),
@@ -236,6 +242,7 @@ def test_overrides_come_after_the_file_and_before_validation(tmp_path: Path) -> 
         ("--batch_size=3", "--batch_size: no such option or config key; did you mean '--batch_sizes'?"),
         ("--batch_sizes=", "empty value"),
         ("--batch_sizes", "missing value"),
+        ("--d_model=3", "--d_model: no such option or config key"),
         ("--batch_sizes=[1", "expected ',' or ']'"),
         ("--batch_sizes.x=1", "batch_sizes is not a mapping of keys"),
         ("--batch_sizes=[1,x]", "--batch_sizes=[1,x]: batch_sizes[1]: expected a whole number, got 'x'"),
@@ -409,3 +416,21 @@ def test_sizes_are_read_as_people_write_them() -> None:
             load_experiment(
                 None, ["--measure=collectives", "--collectives.min_bytes=4KiB", f"--collectives.max_bytes={wrong}"]
             )
+
+
+def test_hints_are_lines_that_a_shell_takes_as_they_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        load(tmp_path, SMALL, "--d_model=1024")
+    assert refused.value.hint == "write --model.options.d_model=1024"
+    with pytest.raises(ConfigError) as split:
+        load(tmp_path, SMALL, "--model.options={d_model:")
+    assert split.value.hint is not None
+    assert "write --model.options.NAME=VALUE" in split.value.hint
+
+
+def test_an_option_that_does_not_exist_comes_before_the_config_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="--modle: no such option or config key; did you mean '--model'"):
+        load_from_arguments(["--modle", "gpt2"], known_options=["--model"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
-from torchscale.config.overrides import split_arguments
+from torchscale.config.overrides import parse_overrides, split_arguments
 from torchscale.config.values import ConfigValue
 from torchscale.errors import UsageError
 
@@ -58,6 +58,7 @@ def load_from_arguments(
         unused = f"; {DEFAULT_CONFIG} is not used, name it to change it by options" if DEFAULT_CONFIG.exists() else ""
         return NamedExperiment(experiment, f"Config: from the options alone{unused}")
     if not configs and not DEFAULT_CONFIG.exists():
+        parse_overrides(overrides, known_options)  # an option that does not exist is the first mistake
         raise UsageError(
             f"no config: there is no {DEFAULT_CONFIG} here",
             hint="name one, write one with `torchscale init`, or describe it: --model resnet50 --batch-size 64 "

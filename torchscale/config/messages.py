@@ -15,6 +15,7 @@ from torchscale.catalog.models import MODELS
 from torchscale.config.experiment import Experiment, KeyProblems
 from torchscale.config.strategy import STRATEGIES
 from torchscale.config.yaml_reader import Data, KeyPath
+from torchscale.util.units import parse_duration
 
 _NUMBER_AS_TEXT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]{1,2}")
 _LIST_AS_TEXT = re.compile(r"[\w.:-]+( *, *[\w.:-]+)+")
@@ -60,6 +61,10 @@ EARLIER_KEYS: Mapping[str, str] = {
     "runs": "benchmark.repeats",
 }
 """Keys of other tools' configs, and shorter guesses → the key here."""
+_SAME: Mapping[str, str] = {
+    "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float8": "fp8"
+}  # fmt: skip
+"""What PyTorch calls a precision → its name here."""
 _MAX_VALUE_CHARACTERS = 60
 """A message with file, key and expectation then still fits on two lines of a terminal."""
 
@@ -181,6 +186,8 @@ def _sentence(path: KeyPath, group: list[ErrorDetails], data: Data) -> str:
             return _value_error(str(context.get("error")), value)
     if path[:1] == ("models",) and any(details["type"] == "model_type" for details in group):
         return f"expected a model's name, or a mapping {{name: …, option: …}}, got {shown(value)}"
+    if path == ("model",) and isinstance(value, str):
+        return f"holds the settings of all models; models are named by 'models: [{value}]'"
     kinds = list(dict.fromkeys(_expectation(details) for details in group))
     expected = " or ".join(kind for kind in kinds if kind != "a whole number" or "a number" not in kinds)
     return f"expected {expected}, got {shown(value)}{_hint(value, expected, group)}"
@@ -195,8 +202,20 @@ def _hint(value: Data, expected: str, group: list[ErrorDetails]) -> str:
     if _NUMBER_AS_TEXT.fullmatch(value) and "number" in expected:
         plain = f"{float(value):.0f}" if "whole" in expected else f"{float(value):g} or {_with_point(value)}"
         return f"; {value} is text in YAML: write {plain}"
-    near = did_you_mean(value, [text for details in group for text in _literals(details)])
-    return near or _as_list(value)
+    literals = [text for details in group for text in _literals(details)]
+    same = _SAME.get(value.casefold())
+    if same in literals:
+        return f"; write {same!r}"
+    if "number" in expected and "whole" not in expected and (seconds := _seconds(value)) is not None:
+        return f"; a time is a number of seconds: {seconds:g}"
+    return did_you_mean(value, literals) or _as_list(value)
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        return None
 
 
 def _as_list(value: str) -> str:

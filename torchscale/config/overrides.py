@@ -122,11 +122,10 @@ def _check_key(name: str, argument: str, value: str, known_options: Sequence[str
     shown_name = argument.partition("=")[0]
     folded = name.replace("-", "_")
     if folded in EARLIER_KEYS:
-        key, _, inside = EARLIER_KEYS[folded].partition(": ")
-        raise UsageError(
-            f"{shown_name}: no such option or config key",
-            hint=one_line(f"write --{key}={inside.replace('…', value) or value}"),
-        )
+        key, _, inside = EARLIER_KEYS[folded].partition(": ")  # of `model.options: {d_model: …}`
+        below = inside.strip("{}").partition(":")[0]
+        dotted = f"{key}.{below}" if below else key
+        raise UsageError(f"{shown_name}: no such option or config key", hint=one_line(f"write --{dotted}={value}"))
     near = did_you_mean(f"--{name}", [*known_options, *(f"--{key}" for key in keys)])
     place = nearest_key(name, ()).replace("'", "'--", 1)
     raise UsageError(one_line(f"{shown_name}: no such option or config key{place or near}"))
@@ -140,7 +139,10 @@ def _value(path: tuple[str, ...], text: str, shown: str) -> Data:
     try:
         return read_yaml(text, shown).data
     except ConfigError as error:
-        raise ConfigError(f"{one_line(shown)}: {error.message.rpartition(': ')[2]}") from error
+        key = ".".join(path)
+        is_cut = text.count("{") > text.count("}")
+        hint = f"the shell splits it at blanks: quote it, or write --{key}.NAME=VALUE" if is_cut else None
+        raise ConfigError(f"{one_line(shown)}: {error.message.rpartition(': ')[2]}", hint=hint) from error
 
 
 def _environment_value(text: str, shown: str) -> str:

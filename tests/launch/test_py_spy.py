@@ -1,8 +1,10 @@
-"""Stacks from py-spy, which is replaced by a script: it is no dependency."""
+"""Stacks from py-spy: replaced by a script, and the real one where it may read another process."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,7 +57,10 @@ def test_other_output_gives_no_stack(data: bytes) -> None:
     assert main_thread(data, 42) == ()
 
 
-def test_py_spy_on_the_path_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_py_spy_on_the_path_is_asked_where_the_environment_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "environment" / "python"))
     (tmp_path / "threads.json").write_text(json.dumps(THREADS))
     install(tmp_path, f'[ "$*" = "dump --json --pid 42" ] && cat {tmp_path}/threads.json')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -70,5 +75,25 @@ def test_py_spy_on_the_path_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_without_py_spy_there_is_no_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert not has_py_spy()
     assert py_spy_stack(1) == ()
+
+
+@pytest.mark.slow
+def test_the_real_one_reads_where_a_process_is() -> None:
+    code = "import sys\ndef reads_its_data():\n    sys.stdin.read()\nprint('ready', flush=True)\nreads_its_data()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        program = Path(sys.executable).with_name("py-spy")
+        asked = subprocess.run(
+            [program, "dump", "--pid", str(process.pid)], capture_output=True, text=True, check=False
+        )
+        stack = py_spy_stack(process.pid)
+        process.communicate("", timeout=30)
+    if "ermission" in asked.stderr:
+        pytest.skip(f"this machine lets no process read another: {asked.stderr.strip()[:200]}")
+    assert [frame.function for frame in stack][-1] == "reads_its_data"

@@ -25,8 +25,8 @@ def autopsy(
 ) -> None:
     """Say why a distributed job makes no progress: which collective ranks wait in, and which rank did not call it.
 
-    A running job is only read: no signal, no file, no attached debugger unless py-spy is installed. Dumps say more:
-    they hold the collectives of every rank. Pickled dumps are read as plain values; nothing in them is executed.
+    A running job is only read: no signal, no file; py-spy takes stacks where it is permitted. Dumps say more: they hold
+    the collectives of every rank. Pickled dumps are read as plain values; nothing in them is executed.
 
     Exit codes: 0 a verdict, also an unknown cause; 2 no such process, no ranks or no dumps.
 

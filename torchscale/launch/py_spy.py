@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
 
@@ -11,6 +10,7 @@ import msgspec
 from torchscale.errors import MachineError
 from torchscale.launch.process import run_bounded
 from torchscale.schema.launch.hang import StackFrame
+from torchscale.util.interpreter import installed_program
 
 _ALL_SECONDS = 20.0
 """For all ranks of a machine: eight that can be read take one or two."""
@@ -33,12 +33,12 @@ class _Thread(msgspec.Struct):
 
 def has_py_spy() -> bool:
     """Whether it is installed."""
-    return shutil.which("py-spy") is not None
+    return installed_program("py-spy") is not None
 
 
 def py_spy_stack(pid: int) -> tuple[StackFrame, ...]:
     """Stack of a process's main thread, outermost first; empty where py-spy is not installed or not permitted."""
-    program = shutil.which("py-spy")
+    program = installed_program("py-spy")
     if program is None:
         return ()
     try:

@@ -1,8 +1,10 @@
-"""Starts Python for modules of ours."""
+"""Starts Python for modules of ours, and finds programs that were installed with us."""
 
 from __future__ import annotations
 
+import shutil
 import sys
+from pathlib import Path
 
 _RUN = "import runpy, sys; del sys.path[0]; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
 
@@ -13,3 +15,9 @@ def module_command(module: str, *arguments: str) -> list[str]:
     if sys.version_info >= (3, 11):
         return [sys.executable, "-P", "-m", module, *arguments]
     return [sys.executable, "-c", _RUN.format(module), *arguments]
+
+
+def installed_program(name: str) -> str | None:
+    """Path of a program of this environment, which need not be on PATH, else of the machine; ``None`` for neither."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else shutil.which(name)

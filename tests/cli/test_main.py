@@ -41,7 +41,7 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path, a
     with Path("/dev/full").open("wb") as full:
         done = run_program(tmp_path, *arguments, stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 3
-    assert done.stderr.decode().splitlines()[0] == "error: cannot print the results: No space left on device"
+    assert done.stderr.decode().splitlines()[0] == "error: cannot write the output: No space left on device"
 
 
 @pytest.mark.slow

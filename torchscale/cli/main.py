@@ -156,7 +156,8 @@ def _flush() -> None:
 
 def _discard_output() -> None:
     """Python must not fail again when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave_with(error: TorchscaleError) -> NoReturn:
@@ -197,7 +198,7 @@ def main() -> None:
         if error.filename is not None or error.errno not in _OUTPUT_FAILS:
             raise
         _discard_output()
-        _leave_with(OutputError(f"cannot print the results: {error.strerror}", hint="free space, or print elsewhere"))
+        _leave_with(OutputError(f"cannot write the output: {error.strerror}", hint="free space, or write elsewhere"))
     except Exception:
         if _Interrupted.raised:  # and wrapped by a library in its own error, as by pydantic while it builds a model
             sys.exit(ExitCode.INTERRUPTED)

@@ -147,6 +147,7 @@ def collect_launch(
     if state is not State.OK:
         reason += _little_space(directory)
         if not (directory / "task.json").exists():
+            directory.mkdir(parents=True, exist_ok=True)  # for the record
             reason += "; the folder of the launch was emptied or removed meanwhile"
     if ending.survivors:
         reason += f"; still running: {', '.join(ending.survivors)}"

@@ -120,10 +120,10 @@ class Group:
         kind, detail = watch.wait(self._process, is_done)
         if self._sampler is not None and task.telemetry_seconds is not None:
             self._sampler.copy_new(task.started_at, directory)
-        directory.mkdir(parents=True, exist_ok=True)  # user code can remove it
         survivors: tuple[str, ...] = ()
         if not is_done():
             survivors = self._process.end(grace_seconds=0.0) if stop.at_once else self._process.end()
+            directory.mkdir(parents=True, exist_ok=True)  # user code can remove it, as long as it runs
             self._keep_logs(directory)
         else:
             self._copy_new_output(directory)

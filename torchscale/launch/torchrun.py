@@ -60,7 +60,6 @@ def run_launch(
     with sampling(directory, task.telemetry_seconds, task.gpu_uuids):
         watch = Watch(directory, limits, stop, on_progress, world_size=task.cell.world_size)
         ending = watch.run(command, worker_environment(task, extra_env))
-    directory.mkdir(parents=True, exist_ok=True)  # user code can remove it
     flatten_logs(directory)
     seconds = time.monotonic() - clock
     return collect_launch(

@@ -12,6 +12,7 @@ import pytest
 from torchscale.launch.nodes.channel import answer_pair
 from torchscale.launch.nodes.loop import LoopThread
 from torchscale.launch.nodes.network import listen
+from torchscale.launch.nodes.strangers import Strangers
 
 TOKEN = b"correct horse battery staple"
 SOON = 30.0
@@ -33,7 +34,7 @@ def end_with_strangers(connections: int) -> None:
     server = listen("127.0.0.1", 0)
     address = server.getsockname()
     thread = LoopThread("nodes")
-    thread.call(thread.serve(lambda reader, writer: answer_pair(reader, writer, TOKEN), server), SOON)
+    thread.call(thread.serve(lambda r, w: answer_pair(r, w, TOKEN, Strangers()), server), SOON)
     strangers = [socket.create_connection(address, SOON) for _ in range(connections)]
     thread.close()
     assert thread.loop.is_closed()

@@ -23,11 +23,12 @@ import json
 import secrets
 import struct
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
 from pydantic import BaseModel
+
+from torchscale.launch.nodes.strangers import Strangers
 
 HANDSHAKE_SECONDS = 10.0
 """For a whole handshake: four short messages. A stranger that connects and says nothing is dropped after it."""
@@ -144,30 +145,31 @@ class Channel:
 
 
 async def accept(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, is_known: Callable[[], None]
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, strangers: Strangers
 ) -> tuple[Channel, Introduction]:
     """The first node's side of the handshake. Call it with a time limit.
 
     Args:
         reader, writer: The connection.
         token: Of the sweep.
-        is_known: Called as soon as the other side has shown the token.
+        strangers: Counts the connection until the other side has shown the token.
 
     Raises:
         ChannelError: the other side does not speak this protocol, or does not have the token.
         OSError, asyncio.IncompleteReadError: the connection is gone.
     """
-    hello = _parsed(await _read_short(reader))
-    if hello.get("greeting") != _GREETING:
-        raise ChannelError("it sent no torchscale handshake")
-    theirs, ours = _nonce(hello.get("nonce")), secrets.token_bytes(_NONCE_BYTES)
-    await _write_short(writer, {"nonce": ours.hex()})
-    answer = await _read_short(reader)
-    proof, who = answer[:_MAC_BYTES], answer[_MAC_BYTES:]
-    if not hmac.compare_digest(proof, _mac(token, b"node", theirs, ours, who)):
-        await _write_raw(writer, _REFUSAL)
-        raise ChannelError("it does not have the token")
-    is_known()
+    with strangers.holding(writer) as is_known:
+        hello = _parsed(await _read_short(reader))
+        if hello.get("greeting") != _GREETING:
+            raise ChannelError("it sent no torchscale handshake")
+        theirs, ours = _nonce(hello.get("nonce")), secrets.token_bytes(_NONCE_BYTES)
+        await _write_short(writer, {"nonce": ours.hex()})
+        answer = await _read_short(reader)
+        proof, who = answer[:_MAC_BYTES], answer[_MAC_BYTES:]
+        if not hmac.compare_digest(proof, _mac(token, b"node", theirs, ours, who)):
+            await _write_raw(writer, _REFUSAL)
+            raise ChannelError("it does not have the token")
+        is_known()
     await _write_raw(writer, _mac(token, b"leader", theirs, ours))
     key = _mac(token, b"session", theirs, ours)
     return Channel(reader, writer, key, is_leader=True), _introduction(_parsed(who))
@@ -196,15 +198,18 @@ async def introduce(
     return Channel(reader, writer, _mac(token, b"session", ours, theirs), is_leader=False)
 
 
-async def answer_pair(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> None:
+async def answer_pair(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, strangers: Strangers
+) -> None:
     """The listening side of :func:`reach_pair`: shows that it has the token, and closes. Whoever does not show it first
     gets no answer, from which the token could be guessed."""
     try:
-        question = await asyncio.wait_for(reader.readexactly(_NONCE_BYTES + _MAC_BYTES), HANDSHAKE_SECONDS)
-        challenge, proof = question[:_NONCE_BYTES], question[_NONCE_BYTES:]
-        if hmac.compare_digest(proof, _mac(token, b"pair asked", challenge)):
-            writer.write(_mac(token, b"pair", challenge))
-            await asyncio.wait_for(writer.drain(), HANDSHAKE_SECONDS)
+        with strangers.holding(writer):
+            question = await asyncio.wait_for(reader.readexactly(_NONCE_BYTES + _MAC_BYTES), HANDSHAKE_SECONDS)
+            challenge, proof = question[:_NONCE_BYTES], question[_NONCE_BYTES:]
+            if hmac.compare_digest(proof, _mac(token, b"pair asked", challenge)):
+                writer.write(_mac(token, b"pair", challenge))
+                await asyncio.wait_for(writer.drain(), HANDSHAKE_SECONDS)
     except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
         pass
     finally:

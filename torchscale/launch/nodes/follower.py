@@ -177,17 +177,13 @@ class Follower:
                 await channel.close(_FAREWELL_SECONDS)
                 return
             pair_server = listen(channel.local_address, 0)
-            await self._network.serve(self._answer_pair, pair_server)
+            await self._network.serve(lambda r, w: answer_pair(r, w, self._token, self._strangers), pair_server)
             await channel.send(Join(description=description, port=int(pair_server.getsockname()[1])))
         except BaseException:
             writer.transport.abort()
             raise
         self._channel = channel
         self._tasks = [asyncio.ensure_future(self._converse(channel)), asyncio.ensure_future(self._stay_alive(channel))]
-
-    async def _answer_pair(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with self._strangers.holding(writer):
-            await answer_pair(reader, writer, self._token)
 
     async def _converse(self, channel: Channel) -> None:
         try:

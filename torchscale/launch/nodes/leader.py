@@ -320,19 +320,14 @@ class Leader:
 
     async def _serve(self, server: socket.socket, pair_server: socket.socket) -> None:
         await self._network.serve(self._connected, server)
-        await self._network.serve(self._answer_pair, pair_server)
-
-    async def _answer_pair(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with self._strangers.holding(writer):
-            await answer_pair(reader, writer, self._token)
+        await self._network.serve(lambda r, w: answer_pair(r, w, self._token, self._strangers), pair_server)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its first byte to its end."""
         peer = address_of(writer)
         try:
-            with self._strangers.holding(writer) as is_known:
-                handshake = accept(reader, writer, self._token, is_known)
-                channel, introduction = await asyncio.wait_for(handshake, HANDSHAKE_SECONDS)
+            handshake = accept(reader, writer, self._token, self._strangers)
+            channel, introduction = await asyncio.wait_for(handshake, HANDSHAKE_SECONDS)
         except (ChannelError, OSError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
             self._note_stranger(peer, connection_ending(error, HANDSHAKE_SECONDS))
             writer.transport.abort()

@@ -19,6 +19,7 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 _END_SECONDS = 5.0
 """For cancelled tasks to end; they only close sockets."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors after which asyncio accepts no connection for a second, of this process and of the machine."""
 _SETTLING_PASSES = 8
 """Passes of the loop in which an accepted connection surely reaches its handler, and an aborted one its end: asyncio
 takes four and one."""

@@ -97,7 +97,7 @@ def test_a_run_is_measured_summarized_reported_and_compared(tmp_path: Path) -> N
     subprocess.run(save, cwd=tmp_path, env=runner.env, check=True, capture_output=True, timeout=60)
     # Results against themselves: both sides are equal, whatever this machine does meanwhile.
     compare = "Compare with the baseline"
-    same = {"config": config, "install": "", "baseline": "main", "compare_options": "--allow-undecided --accept-flags"}
+    same = {"config": config, "install": "", "baseline": "main", "compare_options": "--allow-unclear --accept-flags"}
     assert runner.run(compare, **same) == {compare: 0}, runner.last_errors
     assert runner.output.read_text() == "regression=false\n"
     assert "0.0 %" in runner.summary.read_text()

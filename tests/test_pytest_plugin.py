@@ -128,7 +128,7 @@ def test_sum(torchscale):
     project.baseline.write_text(json.dumps(content))
     skipped = project.pytest("-rs")
     assert skipped.returncode == 0, skipped.stdout
-    assert "not decided, contended: it waited for a core" in skipped.stdout
+    assert "unclear, contended: it waited for a core" in skipped.stdout
 
 
 def test_sessions_are_added_and_other_tests_keep_theirs(project: Project) -> None:

@@ -56,12 +56,12 @@ def test_one_launch_decides_nothing_and_fails_unless_that_is_allowed(tmp_path: P
     measured(tmp_path / "once", [1.5])
     done = torchscale(tmp_path, "compare", "before", "once")
     assert done.returncode == 1
-    assert "not decidable" in done.stdout
+    assert "unclear (launches)" in done.stdout
     assert "-33.3 %" in done.stdout
     (reason,) = done.stderr.splitlines()
     assert "1 cell not measured, or less than in the reference" in reason
-    assert "nothing could be decided (fewer than three launches on a side" in reason
-    allowed = torchscale(tmp_path, "compare", "before", "once", "--allow-missing", "--allow-undecided")
+    assert "a loss of 25.0 % is not excluded (fewer than 3 launches on a side" in reason
+    allowed = torchscale(tmp_path, "compare", "before", "once", "--allow-missing", "--allow-unclear")
     assert (allowed.returncode, allowed.stderr) == (0, "")
     assert torchscale(tmp_path, "compare", "before", "once", "--fail-on", "never").returncode == 0
 
@@ -155,7 +155,7 @@ def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
         (("a", "a", "--cost", "1", "2", "3"), "3 prices for 2 sides"),
         (("a", "a", "--match", "modle"), "--match modle: expected some of model, batch"),
         (("a", "a", "--reference", "b"), "--reference b: no such side; expected one of a (1), a (2)"),
-        (("a", "a", "--fail-on", "undecided", "--allow-undecided"), "contradicts"),
+        (("a", "a", "--fail-on", "unclear", "--allow-unclear"), "contradicts"),
         (("1.5", "--cost", "2"), "only prices of --cost were given"),
         (("a", "a", "--format", "md", "--format", "html", "--output", "x"), "takes one --format"),
     ],
@@ -205,7 +205,7 @@ def test_a_record_is_a_side_too(tmp_path: Path) -> None:
     (record,) = (tmp_path / "a").glob("cells/*/launch-1/record.json")
     done = torchscale(tmp_path, "compare", "a", str(record))
     assert done.returncode == 1, "a launch alone decides nothing"
-    assert "not decidable" in done.stdout
+    assert "unclear (launches)" in done.stdout
     copied = tmp_path / "alone" / "record.json"
     copied.parent.mkdir()
     copied.write_bytes(record.read_bytes())

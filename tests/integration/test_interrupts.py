@@ -51,7 +51,7 @@ def check_files(directory: Path) -> None:
             (("profile", *MODEL, "--max-steps", "400"), LONG),
             (("export", "--to", "parquet", "results/run", "-o", "tables"), SHORT),
             (("report", "results/run", "-o", "out.html"), SHORT),
-            (("compare", "results/run", "results/run", "--allow-undecided", "-o", "out.html"), SHORT),
+            (("compare", "results/run", "results/run", "--allow-unclear", "-o", "out.html"), SHORT),
             (("history", "results/run", "--html", "out.html", "--db", "out.sqlite"), SHORT),
             (("predict", "--source", "results/run", "--gpus", "4", "-o", "out.html"), SHORT),
         ],

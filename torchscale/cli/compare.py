@@ -37,8 +37,8 @@ def compare(
         FailOn,
         typer.Option(
             "--fail-on",
-            help="What gives exit code 1. regression: a regression, a cell that now fails or was not measured, or "
-            "nothing decided; undecided: also any cell without a verdict; never.",
+            help="What gives exit code 1. regression: something is worse, failed or was not measured, or all is "
+            "unclear and a loss of 25 % is not excluded; unclear: also any unclear cell; never.",
         ),
     ] = FailOn.REGRESSION,
     metrics: Annotated[
@@ -92,8 +92,8 @@ def compare(
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Exit code 0 although a side measured less than the reference.")
     ] = False,
-    allow_undecided: Annotated[
-        bool, typer.Option("--allow-undecided", help="Exit code 0 although nothing could be decided.")
+    allow_unclear: Annotated[
+        bool, typer.Option("--allow-unclear", help="Exit code 0 although all is unclear.")
     ] = False,
     formats: Annotated[
         Several,
@@ -110,11 +110,10 @@ def compare(
     ] = None,
     baselines: Annotated[Path, typer.Option("--baselines", help="Where baselines are kept.")] = Path("baselines"),
 ) -> None:
-    """Compare results cell by cell and overall, with 95 % intervals. Exit code 1 on a regression that exceeds noise,
-    and where a side measured less than the reference or nothing could be decided.
+    """Compare results cell by cell and overall, with 95 % intervals. Exit code 1 where something is worse, failed or
+    was not measured, or all is unclear and a loss of 25 % is not excluded.
 
-    The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, ratios are shown
-    without a verdict.
+    The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, a change is unclear.
 
     [bold]Examples[/bold]
 
@@ -131,8 +130,8 @@ def compare(
     from torchscale.report.terminal.comparison import print_comparison  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import compare as run  # noqa: PLC0415
 
-    if allow_undecided and fail_on is FailOn.UNDECIDED:
-        raise UsageError("--allow-undecided contradicts --fail-on undecided", hint="leave one of them out")
+    if allow_unclear and fail_on is FailOn.UNCLEAR:
+        raise UsageError("--allow-unclear contradicts --fail-on unclear", hint="leave one of them out")
     if history is not None and against is None:
         raise UsageError(f"--history {history} is for --against", hint="--against last --history torchscale.sqlite")
     paths, prices = _sources_and_prices(sources, cost or [])
@@ -160,7 +159,7 @@ def compare(
         with status(f"Writing {kind.value}"):
             rendered = run.render_comparison(comparison, kind)
         write_rendered(rendered, f"comparison.{kind.value}", Path(), output)
-    gate = run.gate(comparison, fail_on, allow_missing=allow_missing, allow_undecided=allow_undecided)
+    gate = run.gate(comparison, fail_on, allow_missing=allow_missing, allow_unclear=allow_unclear)
     for message in gate.messages:
         message_console().print(message, markup=False, soft_wrap=True)
     raise typer.Exit(gate.exit_code)

@@ -248,5 +248,5 @@ class FailOn(str, Enum):
     """What makes ``compare`` fail."""
 
     REGRESSION = "regression"
-    UNDECIDED = "undecided"
+    UNCLEAR = "unclear"
     NEVER = "never"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torchscale.analysis.comparison.compare import THRESHOLD, compare
 from torchscale.analysis.comparison.matching import Difference, cell_differences, differences
-from torchscale.analysis.comparison.pair import BLIND, Pair, Verdict
+from torchscale.analysis.comparison.pair import BLIND, MIN_LAUNCHES, Pair, Reason
 from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import ExitCode, UsageError
 from torchscale.report.formats.comparison_export import comparison_json
@@ -177,31 +177,31 @@ def render_comparison(comparison: ComparisonReport, kind: CompareFormat) -> byte
 
 
 def gate(
-    comparison: ComparisonReport, fail_on: FailOn, *, allow_missing: bool = False, allow_undecided: bool = False
+    comparison: ComparisonReport, fail_on: FailOn, *, allow_missing: bool = False, allow_unclear: bool = False
 ) -> Gate:
-    """What a comparison means for a build.
+    """What a comparison means for a build: it fails where something is worse, failed or was not measured, and where all
+    that decides is unclear and a loss of a quarter is not excluded.
 
     Args:
         comparison: All sides.
-        fail_on: What to fail on; anything but ``never`` also fails where a side measured less than the reference, and
-            where nothing was or could be decided.
+        fail_on: ``unclear`` also fails where a cell is unclear; ``never`` never fails.
         allow_missing: Pass although a side measured less than the reference.
-        allow_undecided: Pass although nothing could be decided.
+        allow_unclear: Pass although all is unclear.
     """
     if fail_on is FailOn.NEVER:
         return Gate(ExitCode.OK)
     messages = []
     for pair in comparison.pairs:
-        reasons = _reasons(pair, comparison.metrics, allow_missing=allow_missing, allow_undecided=allow_undecided)
-        undecided = pair.undecided(comparison.metrics)
-        if not reasons and fail_on is FailOn.UNDECIDED and undecided:
-            reasons = [f"{plural(len(undecided), 'cell')} not decided"]
+        reasons = _reasons(pair, comparison.metrics, allow_missing=allow_missing, allow_unclear=allow_unclear)
+        unclear = pair.unclear(comparison.metrics)
+        if not reasons and fail_on is FailOn.UNCLEAR and unclear:
+            reasons = [f"{plural(len(unclear), 'cell')} unclear"]
         if reasons:
             messages.append(f"Failed: {pair.other.name} against {pair.reference.name}: {'; '.join(reasons)}.")
     return Gate(ExitCode.FAILED if messages else ExitCode.OK, tuple(messages))
 
 
-def _reasons(pair: Pair, metrics: Sequence[Metric], *, allow_missing: bool, allow_undecided: bool) -> list[str]:
+def _reasons(pair: Pair, metrics: Sequence[Metric], *, allow_missing: bool, allow_unclear: bool) -> list[str]:
     regressions, overall, missing = pair.regressions(metrics), pair.overall_regressions(metrics), pair.missing(metrics)
     reasons = [f"{plural(len(regressions), 'cell')} worse or lost"] if regressions else []
     if overall:
@@ -212,20 +212,20 @@ def _reasons(pair: Pair, metrics: Sequence[Metric], *, allow_missing: bool, allo
         )
     if not reasons and not pair.decided_by(metrics):
         reasons.append(f"nothing was compared ({format_nothing_compared(pair, metrics)})")
-    if pair.undecidable(metrics) and not allow_undecided:
-        reasons.append(f"nothing could be decided ({_why_undecidable(pair, metrics)}; --allow-undecided accepts that)")
+    if pair.may_hide_loss(metrics) and not allow_unclear:
+        limit = format_percent(max(BLIND, pair.threshold), 1)
+        why = _why_unclear(pair, metrics)
+        reasons.append(f"unclear, and a loss of {limit} is not excluded ({why}; --accept unclear passes it)")
     return reasons
 
 
-def _why_undecidable(pair: Pair, metrics: Sequence[Metric]) -> str:
+def _why_unclear(pair: Pair, metrics: Sequence[Metric]) -> str:
     changes = [change for _, change in pair.decided_by(metrics)]
-    few = any(change.verdict is Verdict.NOT_DECIDABLE for change in changes)
-    flags = dict.fromkeys(flag for change in changes if change.verdict is Verdict.UNCLEAR for flag in change.conditions)
-    noisy = any(change.verdict is Verdict.UNCLEAR and not change.conditions for change in changes)
-    limit = format_percent(max(BLIND, pair.threshold), 1)
-    reasons = ["fewer than three launches on a side"] if few else []
-    reasons += [f"{' or '.join(flags)} on one side, which --accept-flags ignores"] if flags else []
-    reasons += [f"noise could hide a loss of {limit}"] if noisy else []
+    found = {change.reason for change in changes}
+    flags = dict.fromkeys(flag for change in changes for flag in change.conditions)
+    reasons = [f"fewer than {MIN_LAUNCHES} launches on a side"] if Reason.FEW_LAUNCHES in found else []
+    reasons += [f"{' or '.join(flags)} on one side, which --accept flags ignores"] if Reason.CONDITIONS in found else []
+    reasons += ["noise"] if Reason.NOISE in found else []
     return ", ".join(reasons)
 
 

@@ -69,9 +69,10 @@ def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, 
     collector = SignalCollector(ranks, trainer)
     collector.before()
     pinned = task.cpu_sets is not None and task.exclusive_cores
-    load = HostLoadMeter(usable_cpus() if pinned else launch_cpus(), pinned=pinned)
+    cpus = usable_cpus() if pinned else launch_cpus()
+    load = HostLoadMeter(cpus, pinned=pinned, with_fixed_work=ranks.device.type == "cpu")
     measured_from = wall_clock()
-    batches, stop_rule = launch.measure(warmup, collector)
+    batches, stop_rule = launch.measure(warmup, collector, load)
     measured_until = wall_clock()
     host_load, memory_use = load.read(), memory.read() if started.memory_is_ours else MemoryUse()
     signals = collector.after(launch.budget_left())
@@ -157,7 +158,7 @@ class _Launch:
             batches=BatchTimes.of(batches),
         )
 
-    def measure(self, warmup: Warmup, collector: SignalCollector) -> tuple[list[Batch], StopRule]:
+    def measure(self, warmup: Warmup, collector: SignalCollector, load: HostLoadMeter) -> tuple[list[Batch], StopRule]:
         """Run the measured batches and write their steps. Returns the batches and the rule that ended the
         measurement."""
         steps_per_epoch = self._steps_per_epoch
@@ -175,6 +176,7 @@ class _Launch:
             timed = self._run("measuring", steps, batches)
             batches.append(timed.batch)
             collector.between(steps)
+            load.between()
             self._files.steps(timed.samples)
             if self._rule.epochs is not None:
                 epoch = self._note_epoch([*epoch, *timed.samples], steps_per_epoch)

@@ -82,10 +82,12 @@ LaunchValues = Callable[[LaunchRecord], Mapping[MetricKey, float | None]]
 
 @dataclass(frozen=True)
 class LaunchConditions:
-    """Under which one launch was measured: its flags, and the share of the cores' time that went to other processes."""
+    """Under which one launch was measured, as in :class:`LaunchFigures`."""
 
     flags: tuple[str, ...] = ()
     other_processes: float | None = None
+    delay: tuple[float, float] | None = None
+    fixed_work: tuple[float, float] | None = None
 
 
 def no_conditions(record: LaunchRecord) -> LaunchConditions:
@@ -156,6 +158,8 @@ def _launch_figures(record: LaunchRecord, launch_values: LaunchValues, condition
         values={key: value for key, value in values.items() if SMALLEST <= value <= LARGEST},
         flags=conditions.flags,
         other_processes=conditions.other_processes,
+        delay=conditions.delay,
+        fixed_work=conditions.fixed_work,
     )
 
 

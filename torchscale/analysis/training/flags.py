@@ -94,9 +94,9 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
     others = other_processes_share(result.ranks)
     if others is not None and others > OTHER_PROCESSES_LIMIT:
         flags.add(Flag.CONTENDED)
-    if _shared_gpus(record.machine_telemetry, result.ranks):
+    if gpus_are_shared(record.machine_telemetry, result.ranks):
         flags.add(Flag.CONTENDED)
-    if _throttled(record.machine_telemetry, result.ranks):
+    if is_throttled(record.machine_telemetry, result.ranks):
         flags.add(Flag.THROTTLED)
     return flags
 
@@ -112,13 +112,13 @@ def _drifts(seconds: Sequence[float]) -> bool:
     return interval is None or not interval[0] <= 1 <= interval[1]
 
 
-def _throttled(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> bool:
+def is_throttled(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> bool:
     """Whether a driver gave a reason at any reading, or between batches."""
     read = any(use.throttle_reasons for telemetry in machines if telemetry is not None for use in telemetry.gpus)
     return read or any(rank.signals is not None and rank.signals.throttle_reasons for rank in ranks)
 
 
-def _shared_gpus(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> bool:
+def gpus_are_shared(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> bool:
     """Whether more processes computed on a GPU than ranks of ours. Counted, not looked up: in a container the driver
     may give the host's process numbers, or none."""
     ours = Counter((rank.device.uuid or "").removeprefix("GPU-") for rank in ranks)
@@ -142,10 +142,11 @@ def other_processes_share(ranks: Sequence[RankRecord]) -> float | None:
         return None
     if all(load.pinned for load in loads):
         return max((load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores) for load in loads)
-    return max(_unpinned_share(host) for host in _by_host(ranks))
+    return max(_unpinned_share(host) for host in ranks_by_host(ranks))
 
 
-def _by_host(ranks: Sequence[RankRecord]) -> list[list[RankRecord]]:
+def ranks_by_host(ranks: Sequence[RankRecord]) -> list[list[RankRecord]]:
+    """Ranks of each host, in the order in which hosts appear."""
     hosts: dict[str, list[RankRecord]] = {}
     for rank in ranks:
         hosts.setdefault(rank.hostname, []).append(rank)
@@ -163,7 +164,7 @@ def _share_devices(ranks: Sequence[RankRecord]) -> bool:
     devices = [(rank.hostname, rank.device.index) for rank in ranks if rank.device.kind != "cpu"]
     if devices:
         return len(set(devices)) < len(devices)
-    for here in _by_host(ranks):
+    for here in ranks_by_host(ranks):
         if sum(rank.threads for rank in here) > len({cpu for rank in here for cpu in rank.cpus}):
             return True
     return False

@@ -16,6 +16,8 @@ import psutil
 import torch
 
 from torchscale.schema.launch.rank import HostLoad, MemoryUse
+from torchscale.worker.measure.fixed_work import FixedWork
+from torchscale.worker.measure.run_queue import RunQueueMeter
 
 _PROC_STAT = Path("/proc/stat")
 
@@ -23,20 +25,32 @@ _PROC_STAT = Path("/proc/stat")
 class HostLoadMeter:
     """CPU time from construction to :meth:`read`, of this rank and of everything on the CPUs ``cpus``."""
 
-    def __init__(self, cpus: tuple[int, ...], *, pinned: bool) -> None:
+    def __init__(self, cpus: tuple[int, ...], *, pinned: bool, with_fixed_work: bool = False) -> None:
         self._cpus, self._pinned = cpus, pinned
-        self._wall, self._process, self._busy = perf_counter(), process_time(), _busy_seconds(cpus)
+        self._fixed_work = FixedWork() if with_fixed_work else None
+        self._wall, self._process = perf_counter(), process_time()
+        self._busy, self._interrupted = _busy_seconds(cpus)
         self._children = _children_seconds()
+        self._run_queue = RunQueueMeter()
+
+    def between(self) -> None:
+        """Between two batches."""
+        if self._fixed_work is not None:
+            self._fixed_work.sample()
 
     def read(self) -> HostLoad:
         """Seconds since construction: wall time, busy time of the CPUs, CPU time of this rank with its loader
-        processes."""
+        processes, and how long their threads waited for a core."""
+        busy, interrupted = _busy_seconds(self._cpus)
         return HostLoad(
             wall_seconds=perf_counter() - self._wall,
-            busy_seconds=_busy_seconds(self._cpus) - self._busy,
+            busy_seconds=busy - self._busy,
             process_seconds=process_time() - self._process + self._by_children(),
             cores=len(self._cpus),
             pinned=self._pinned,
+            interrupted_seconds=interrupted - self._interrupted,
+            run_queue=self._run_queue.read(),
+            fixed_work_seconds=None if self._fixed_work is None else self._fixed_work.read(),
         )
 
     def _by_children(self) -> float:
@@ -89,16 +103,17 @@ def usable_cpus() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
-def _busy_seconds(cpus: tuple[int, ...]) -> float:
-    """Time the given CPUs were not idle since boot; time stolen by the hypervisor counts as busy."""
+def _busy_seconds(cpus: tuple[int, ...]) -> tuple[float, float]:
+    """Time the given CPUs were not idle since boot; and of it, the time stolen by the hypervisor or in interrupts."""
     selected = set(cpus)
-    total = 0.0
+    by_processes, interrupted = 0.0, 0.0
     for cpu, times in zip(_online_cpus(), psutil.cpu_times(percpu=True), strict=False):
         if cpu in selected:
             fields = times._asdict()
             # guest time is contained in user time
-            total += sum(fields.get(name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
-    return total
+            by_processes += sum(fields.get(name, 0.0) for name in ("user", "nice", "system"))
+            interrupted += sum(fields.get(name, 0.0) for name in ("irq", "softirq", "steal"))
+    return by_processes + interrupted, interrupted
 
 
 def _online_cpus() -> Iterable[int]:

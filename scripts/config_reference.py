@@ -36,9 +36,9 @@ was expected.
 
 An **axis** takes a value or a list; every combination of all axes is a cell.
 
-`torchscale config show` prints a config with every default, `torchscale config schema` the JSON Schema for editors.
-The output of `config show` loads to the same experiment. It contains every key, so adding another `benchmark.preset`
-to it changes nothing.
+`torchscale benchmark --show-config` prints a config with every default, `torchscale docs schema config` the JSON Schema
+for editors. The output of `--show-config` loads to the same experiment. It contains every key, so adding another
+`benchmark.preset` to it changes nothing.
 """
 
 

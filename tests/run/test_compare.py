@@ -28,8 +28,8 @@ FIRST, SECOND = cells()
 CEILINGS = HardwareCell(
     matmul_sizes=(64,), matmul_dtypes=("fp32",), seconds=0.1, copy_bytes=1, disk_bytes=1, world_size=1, device="cpu"
 )
-MISSING = "1 cell not measured, or less than in the reference (--allow-missing accepts that)"
-UNDECIDED = "--allow-undecided accepts that"
+MISSING = "1 cell not measured, or less than in the reference (--accept missing lets it pass)"
+UNDECIDED = "--accept unclear lets it pass"
 
 
 def judged(
@@ -103,7 +103,7 @@ def test_a_metric_that_nobody_measured_decides_nothing() -> None:
     ("after", "reason"),
     [
         (result(FIRST, STEADY[:1]), "fewer than three launches on a side"),
-        (result(FIRST, scaled(STEADY, 0.6), flags=BUSY), "contended on one side, which --accept-flags ignores"),
+        (result(FIRST, scaled(STEADY, 0.6), flags=BUSY), "contended on one side, which --accept flags ignores"),
         (result(FIRST, (40.0, 100.0, 250.0)), "noise could hide a loss of 25.0 %"),
     ],
 )

@@ -84,7 +84,7 @@ def test_a_rank_that_left_early_is_a_failure_and_not_left_to_run(tmp_path: Path)
 def test_the_command_lists_them_as_a_table_and_as_json(results: Path) -> None:
     done = torchscale(results.parent, "runs")
     assert done.returncode == 0
-    assert "Next: torchscale report results/done" in done.stderr
+    assert "Next: torchscale report done" in done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith("  ")] == [
         "run",
         "done",

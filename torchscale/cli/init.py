@@ -26,7 +26,7 @@ def init(
         typer.Option(
             "--hardware",
             metavar="NAME",
-            help="For a known machine (torchscale list hardware). Default: fitted to this one.",
+            help="For a known machine (torchscale docs names hardware). Default: fitted to this one.",
         ),
     ] = None,
     example: Annotated[

@@ -189,7 +189,9 @@ def profile(
 def analyze(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH…", help=".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, or directories of them."),
+        typer.Argument(
+            metavar="PATH…", help=".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by name."
+        ),
     ],
     window: Annotated[
         WindowChoice, typer.Option("--window", help="auto: marked steps, else from first to last device span.")
@@ -263,7 +265,9 @@ def _place(words: list[str], config: Path | None, output_dir: Path | None) -> tu
     """
     if not words:
         return config, output_dir
-    argument = Path(words[0])
+    from torchscale.run.runs import run_by_name  # noqa: PLC0415 - `--help` does not need it
+
+    argument = run_by_name(Path(words[0]))
     if len(words) > 1 or (config is not None and not argument.is_dir()):
         raise UsageError(f"unexpected argument {words[-1]!r}", hint="torchscale profile CONFIG, or -- and a program")
     return (config, argument) if argument.is_dir() else (argument, output_dir)

@@ -9,6 +9,7 @@ from torchscale.errors import TorchscaleError
 from torchscale.report.terminal.baselines import BaselineRow
 from torchscale.results.baselines import BASELINES, list_baselines, load_baseline, save_baseline
 from torchscale.results.comparison_inputs import load_source
+from torchscale.run.compare import meant_source
 from torchscale.run.observer import SILENT, Observer
 from torchscale.schema.run.result_set import ResultSet
 
@@ -37,7 +38,7 @@ def save(
         OutputError: the baseline cannot be written.
     """
     with observer.status("Reading"):
-        results = load_source(source, baselines)
+        results = load_source(meant_source(source, baselines), baselines)
     return SavedBaseline(save_baseline(results, name, baselines, replace=replace), results)
 
 

@@ -16,13 +16,13 @@ from torchscale.util.files import atomic_write_text
 
 _TEMPLATE = """\
 # A torchscale experiment for {title}.
-# Every key is explained by `torchscale docs configuration`; `torchscale config show` prints all with their defaults.
+# Every key: `torchscale docs configuration`; all with their defaults: `torchscale benchmark --show-config`.
 # Any value can be changed on the command line: --batch-size 32,64 --training.precision=bf16
 {notes}
 experiment_name: {experiment_name}   # results go to results/{experiment_name}
 
 # Each model × batch size × GPU count becomes a cell: one torchrun, measured on its own.
-# Models by name (`torchscale list models`), or your own by import path: my_pkg.my_module:build
+# Models by name (`torchscale docs names models`), or your own by import path: my_pkg.my_module:build
 models: [{models}]
 batch_sizes: [{batch_sizes}]         # samples per device and step
 gpu_counts: [{gpu_counts}]           # counts this machine cannot run are skipped with the reason; auto takes 1, 2, 4, …

@@ -303,7 +303,7 @@ def _undecided_sentences(changes: Sequence[Change]) -> list[str]:
         flags = " or ".join(dict.fromkeys(flag for change in withheld for flag in change.conditions))
         sentences.append(
             f"{len(withheld)} {of} unclear because only one side was {flags}, or much more than the other: measure "
-            "again on a quiet machine, or pass --accept-flags."
+            "again on a quiet machine, or pass --accept flags."
         )
     if unclear:
         sentences.append(f"{unclear} {of} unclear: a change could be hidden by noise.")

@@ -196,19 +196,29 @@ def test_an_option_is_named_as_it_was_typed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("argument", "line"),
     [
-        (("--epochs", "3"), "write --training.epochs=3"),
-        (("--d-model=512",), "write --model.options.d_model=512"),
-        (("--data.batch_size=8",), None),
+        ("--epochs=3", "write --training.epochs=3"),
+        ("--d-model=512", "write --model.options.d_model=512"),
+        ("--name=my run", "write '--experiment_name=my run'"),
     ],
 )
-def test_options_of_other_tools_answer_with_the_line_to_type(arguments: tuple[str, ...], line: str | None) -> None:
-    error = refused("benchmark", "--model", "gpt2", *arguments)
-    if line is None:
-        assert error.message == "--data.batch_size=8: unknown key; write 'batch_sizes'"
-    else:
-        assert error.hint == line
+def test_options_of_other_tools_answer_with_the_line_to_type(argument: str, line: str) -> None:
+    assert refused("benchmark", "--model", "gpt2", argument).hint == line
+    assert refused("benchmark", "--model", "gpt2", *argument.split("=")).hint == line
+
+
+@pytest.mark.parametrize(
+    ("argument", "line"),
+    [
+        ("--data.batch_size=8", "--batch_sizes=8"),
+        ("--model.d_model=512", "--model.options.d_model=512"),
+        ("--hardware.gpus=[1, 2]", "'--gpu_counts=[1, 2]'"),
+    ],
+)
+def test_keys_of_other_tools_answer_with_the_override_to_type(argument: str, line: str) -> None:
+    """In quotes where a shell would split it."""
+    assert refused("benchmark", "--model", "gpt2", argument).message == f"{argument}: unknown key; write {line}"
 
 
 def test_profile_takes_overrides_and_a_config_as_argument(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated
 
 import typer
@@ -36,7 +37,7 @@ def docs(
         return
     words = words_of(context)
     if len(words) > 1:
-        raise UsageError(f"one page at a time, not {len(words)}", hint=f"torchscale docs {words[0]}")
+        raise UsageError(f"one page at a time, not {len(words)}", hint=f"torchscale docs {shlex.quote(words[0])}")
     if words:
         text = read_page(words[0])
         typer.echo(json.dumps({"page": words[0], "text": text}, ensure_ascii=False) if as_json else text, nl=as_json)

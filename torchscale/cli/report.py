@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -175,7 +176,7 @@ def _source(words: list[Path], option: Path | None, *, latest: bool) -> Path | N
     named = [*words, *([option] if option is not None else [])]
     if len(named) > 1:
         texts = [str(path) for path in named]
-        raise UsageError(f"one run at a time, not {len(named)}", hint=f"torchscale compare {' '.join(texts)}")
+        raise UsageError(f"one run at a time, not {len(named)}", hint=shlex.join(["torchscale", "compare", *texts]))
     if named and latest:
         raise UsageError(f"--latest and {named[0]} contradict each other", hint="leave one of them out")
     return named[0] if named else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -195,7 +196,7 @@ def read_report(source: Path | None = None, *, price: float | None = None, obser
     if directory.is_file():
         raise UsageError(
             f"{directory} is a file; a report is made from a run folder",
-            hint=f"baselines and records are read by: torchscale compare {directory} OTHER",
+            hint=f"baselines and records are read by: torchscale compare {shlex.quote(str(directory))} OTHER",
         )
     with observer.status("Reading the run"):
         analysis = load_profile(directory)

@@ -230,7 +230,9 @@ def test_profile_takes_overrides_and_a_config_as_argument(tmp_path: Path) -> Non
     assert "unexpected argument" in refused("profile", str(config), "other.yaml").message
 
 
-def test_profile_in_a_benchmarks_folder_takes_what_was_measured(tmp_path: Path) -> None:
+def test_profile_in_a_benchmarks_folder_takes_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measured = experiment(models=["tiny-vit", "tiny-bert"], benchmark={"preset": "quick"}, gpu_counts=[2])
     plan = make_plan(measured, machine(cores=2))
     folder = RunFolder.create(tmp_path / "run", experiment_file(measured, plan.cells))
@@ -238,7 +240,11 @@ def test_profile_in_a_benchmarks_folder_takes_what_was_measured(tmp_path: Path) 
         passed = handed_over("profile", *arguments)
         assert passed.experiment == measured
         assert (passed.options["output_dir"], passed.options["any_workload"]) == (folder.path, True)
-    chosen = handed_over("profile", str(folder.path), "--model", "tiny-bert").experiment
+    (tmp_path / "results").mkdir()
+    folder.path.rename(tmp_path / "results" / "demo")
+    monkeypatch.chdir(tmp_path)
+    assert handed_over("profile", "demo").options["output_dir"] == Path("results/demo"), "as `runs` lists it"
+    chosen = handed_over("profile", "results/demo", "--model", "tiny-bert").experiment
     assert [model.name for model in chosen.models] == ["tiny-bert"]
     assert chosen.benchmark == measured.benchmark
 

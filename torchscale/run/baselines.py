@@ -11,6 +11,7 @@ from torchscale.results.baselines import BASELINES, list_baselines, load_baselin
 from torchscale.results.comparison_inputs import load_source
 from torchscale.run.compare import meant_source
 from torchscale.run.observer import SILENT, Observer
+from torchscale.run.runs import run_folder
 from torchscale.schema.run.result_set import ResultSet
 
 
@@ -37,8 +38,11 @@ def save(
         StoreError: the source cannot be read.
         OutputError: the baseline cannot be written.
     """
+    meant = meant_source(source, baselines)
+    if Path(meant).is_dir():
+        meant = str(run_folder(Path(meant), observer))
     with observer.status("Reading"):
-        results = load_source(meant_source(source, baselines), baselines)
+        results = load_source(meant, baselines)
     return SavedBaseline(save_baseline(results, name, baselines, replace=replace), results)
 
 

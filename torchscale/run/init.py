@@ -33,6 +33,9 @@ training:
   precision: {precision}             # fp32 | tf32 | fp16 | bf16; a list measures each
   optimizer: adamw                   # sgd | adam | adamw
 
+parallel:
+  strategy: ddp                      # ddp | zero1 | fsdp | tensor | pipeline | …; a list measures each
+
 benchmark:
   preset: {preset}                   # standard, or quick: shorter and less exact
   repeats: 1                         # launches per cell; 3 show how much launches differ; comparisons need them
@@ -40,8 +43,7 @@ benchmark:
 profiling:
   enabled: false                     # true: profile the cells in whose measurement a bottleneck was found
 
-launch:
-  timeout_seconds: 1800              # a launch that takes longer is ended and named: timeout
+# Rarely needed: data, model, launch, telemetry, export and further keys of the sections above.
 """
 
 

@@ -1,4 +1,4 @@
-"""``validate`` and ``comm`` over several nodes: the program on every node of a cluster of network namespaces."""
+"""``validate`` and ``measure collectives`` over several nodes: the program on every node of network namespaces."""
 
 from __future__ import annotations
 

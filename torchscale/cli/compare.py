@@ -89,9 +89,9 @@ def compare(
         typer.Option(
             "--accept",
             metavar="WHAT,…",
-            help="What to put up with. missing: a side measured less than the reference; unclear: "
-            "nothing could be decided; flags: only one side was contended or throttled; versions: "
-            "devices, precisions or versions of torch differ.",
+            help="Let pass: missing (a side measured less than the reference), unclear (nothing could be decided), "
+            "flags (only one side was contended or throttled), versions (devices, precisions or versions of "
+            "torch differ).",
         ),
     ] = None,
     formats: Annotated[

@@ -156,6 +156,11 @@ def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
         (("a", "a", "--match", "modle"), "--match modle: expected some of model, batch"),
         (("a", "a", "--reference", "b"), "--reference b: no such side; expected one of a (1), a (2)"),
         (("a", "a", "--fail-on", "undecided", "--accept", "unclear"), "contradicts"),
+        (("a", "a", "--accept", "undecided"), "write --accept unclear"),
+        (("a", "a", "--accept", "noise"), "--accept noise: expected one of missing, unclear, flags, versions"),
+        (("a", "a", "--save", "kept"), "--save kept keeps one result, not 2"),
+        (("a", "--save", "kept", "--threshold", "3%"), "--threshold is for a comparison, and --save kept makes none"),
+        (("a", "a", "--replace"), "--replace is for --save"),
         (("1.5", "--cost", "2"), "only prices of --cost were given"),
         (("a", "a", "--format", "md", "--format", "html", "--output", "x"), "takes one --format"),
     ],
@@ -210,6 +215,18 @@ def test_a_record_is_a_side_too(tmp_path: Path) -> None:
     copied.parent.mkdir()
     copied.write_bytes(record.read_bytes())
     assert "cell.json: not there" in torchscale(tmp_path, "compare", "a", str(copied)).stderr
+
+
+def test_a_kept_result_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    measured(tmp_path / "a")
+    measured(tmp_path / "b", [second * 1.1 for second in STEADY])
+    assert torchscale(tmp_path, "compare", "a", "--save", "main").returncode == 0
+    kept = (tmp_path / "baselines" / "main.json").read_bytes()
+    refused = torchscale(tmp_path, "compare", "b", "--save", "main")
+    assert (refused.returncode, "pass --replace" in refused.stderr) == (2, True)
+    assert (tmp_path / "baselines" / "main.json").read_bytes() == kept
+    assert torchscale(tmp_path, "compare", "b", "--save", "main", "--replace").returncode == 0
+    assert (tmp_path / "baselines" / "main.json").read_bytes() != kept
 
 
 @pytest.mark.parametrize("content", ["[" * 200_000, '{"cells":' * 100_000, "\0", "", "[1, 2]", "null"])

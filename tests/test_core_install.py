@@ -130,7 +130,7 @@ def test_reading_and_comparing_needs_no_extra(results: Path) -> None:
         ("compare", "before", "after"): "0.0 %",
         ("compare", "before", "after", "--format", "md", "--output", "-"): "| ",
         ("compare", "before", "after", "--format", "json", "--output", "-"): '"schema_version"',
-        ("list", "models"): "resnet50",
+        ("docs", "names", "models"): "resnet50",
         ("docs", "compare"): "# ",
         ("runs", "."): "before",
         ("report", "before", "--format", "terminal"): "samples/s",
@@ -138,7 +138,7 @@ def test_reading_and_comparing_needs_no_extra(results: Path) -> None:
         ("export", "--to", "junit", "before"): "<testsuite",
         ("export", "--to", "openmetrics", "before"): "# EOF",
         ("export", "--to", "github-summary", "before"): "samples/s",
-        ("baseline", "save", "main", "--source", "before"): "",
+        ("compare", "before", "--save", "main"): "",
         ("compare", "main", "after"): "0.0 %",
         ("history", "."): "newest",
     }
@@ -156,7 +156,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(results: Pat
         ("report", "before", "-o", "a.pdf"): "error: the format pdf " + report.format("weasyprint"),
         ("report", "serve", "before"): "error: the format html " + report.format("jinja2"),
         ("benchmark", "--model", "tiny-gpt2", "--batch-size", "8", "--gpus", "1"): train,
-        ("comm",): train,
+        ("measure", "collectives"): train,
     }
     ended = core(results, list(expected))
     for (arguments, message), (code, _, err) in zip(expected.items(), ended, strict=True):

@@ -72,9 +72,9 @@ TESTED_BY: dict[str, str] = {
     "report/terminal/run.py": "report/test_machine.py",
     "report/text/comparison.py": "report/sections/test_comparison.py",
     # Commands and what they call, tested through the command line.
-    "cli/baseline.py": "cli/test_compare.py",
     "cli/benchmark.py": "cli/test_options.py",
-    "cli/memory.py": "cli/test_options.py",
+    "cli/measure/collectives.py": "cli/test_options.py",
+    "cli/measure/memory.py": "cli/test_options.py",
     "cli/profile.py": "cli/test_options.py",
     "cli/report.py": "cli/test_commands.py",
     "plan/kinds/training.py": "plan/test_expand.py",

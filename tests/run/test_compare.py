@@ -28,8 +28,8 @@ FIRST, SECOND = cells()
 CEILINGS = HardwareCell(
     matmul_sizes=(64,), matmul_dtypes=("fp32",), seconds=0.1, copy_bytes=1, disk_bytes=1, world_size=1, device="cpu"
 )
-MISSING = "1 cell not measured, or less than in the reference (--allow-missing accepts that)"
-UNCLEAR = "--accept unclear passes it"
+MISSING = "1 cell not measured, or less than in the reference (--accept missing lets it pass)"
+UNCLEAR = "--accept unclear lets it pass"
 
 
 def judged(

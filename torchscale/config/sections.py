@@ -40,7 +40,7 @@ class ModelChoice(ConfigSection):
     model_config = ConfigDict(extra="allow")
 
     name: str = Field(
-        description="A catalogued model (`torchscale list models`), torchvision:NAME, timm:NAME, "
+        description="A catalogued model (`torchscale docs names models`), torchvision:NAME, timm:NAME, "
         "hf:PATH/config.json, or `package.module:function`."
     )
 

@@ -15,12 +15,13 @@ from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.sections.comparison import ComparisonReport, comparison_document
 from torchscale.report.text.comparison import METRIC_LABELS, format_held, format_nothing_compared
 from torchscale.report.text.labels import listed, plural
-from torchscale.results.baselines import BASELINES
+from torchscale.results.baselines import BASELINES, find_baseline
 from torchscale.results.comparison_inputs import Side, load_sides, load_source
 from torchscale.results.history_baselines import Against, earlier_side
 from torchscale.run.context import RESULTS
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.rendering import render_document
+from torchscale.run.runs import run_by_name
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.util.units import format_percent
 
@@ -82,6 +83,7 @@ def compare_sources(
             ``rules.match`` does not tell cells apart.
         StoreError: a source cannot be read.
     """
+    sources = [meant_source(source, baselines) for source in sources]
     with observer.status("Reading"):
         loaded, left_out = (
             load_sides(sources, baselines) if rules.against is None else _earlier(sources, rules, baselines)
@@ -100,6 +102,20 @@ def compare_sources(
     if len(sides) < 2:
         raise UsageError(_too_few(sources, sides, left_out), hint="torchscale compare before after")
     return _compared(sides, [side_prices[place] for place in chosen], rules, left_out, prices_given=bool(prices))
+
+
+def meant_source(text: str, baselines: Path = BASELINES) -> str:
+    """The source that a user means: a run in ``./results`` may be named as ``runs`` lists it.
+
+    Raises:
+        UsageError: a run and a baseline have that name.
+    """
+    run, baseline = run_by_name(Path(text)), find_baseline(text, baselines)
+    if str(run) == str(Path(text)):
+        return text
+    if baseline is not None:
+        raise UsageError(f"{text} is a run and a baseline", hint=f"name its path: {run} or {baseline}")
+    return str(run)
 
 
 def _earlier(sources: Sequence[str], rules: Rules, baselines: Path) -> tuple[list[Side], list[str]]:
@@ -160,8 +176,8 @@ def _refuse(forbidding: Sequence[Difference]) -> None:
     )
     raise UsageError(
         f"the sides differ in {unequal}",
-        hint="--match model,global_batch compares cells that are equal in what it names, and --force equal cells; both "
-        "list what differs",
+        hint="--match model,global_batch compares cells that are equal in what it names, and "
+        "--accept versions equal cells; both list what differs",
     )
 
 
@@ -208,14 +224,15 @@ def _reasons(pair: Pair, metrics: Sequence[Metric], *, allow_missing: bool, allo
         reasons.append(f"worse over all cells: {listed([METRIC_LABELS[metric] for metric in overall])}")
     if missing and not allow_missing:
         reasons.append(
-            f"{plural(len(missing), 'cell')} not measured, or less than in the reference (--allow-missing accepts that)"
+            f"{plural(len(missing), 'cell')} not measured, or less than in the reference "
+            "(--accept missing lets it pass)"
         )
     if not reasons and not pair.decided_by(metrics):
         reasons.append(f"nothing was compared ({format_nothing_compared(pair, metrics)})")
     if pair.may_hide_loss(metrics) and not allow_unclear:
         limit = format_percent(max(BLIND, pair.threshold), 1)
         why = _why_unclear(pair, metrics)
-        reasons.append(f"unclear, and a loss of {limit} is not excluded ({why}; --accept unclear passes it)")
+        reasons.append(f"unclear, and a loss of {limit} is not excluded ({why}; --accept unclear lets it pass)")
     return reasons
 
 

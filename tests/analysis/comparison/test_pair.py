@@ -45,7 +45,7 @@ def test_what_the_other_side_measured_less_of(after: ResultCell | None, missing:
 
 @pytest.mark.parametrize("state", [state for state in State if state.has_failed])
 def test_a_cell_that_failed_on_the_other_side_is_lost_and_not_missing(state: State) -> None:
-    """A rank that exited early (``incomplete``) is a failure too: it is not what ``--allow-missing`` accepts."""
+    """A rank that exited early (``incomplete``) is a failure too: it is not what ``--accept missing`` lets pass."""
     pair = against(result(FIRST), result(SECOND, state=state))
     assert pair.missing(()) == []
     assert pair.regressions(()) == [SECOND.id]

@@ -115,6 +115,13 @@ def test_a_healthy_node_is_fit_and_every_check_passes() -> None:
     assert validation.verdict == "Fit for training on 8 GPUs."
 
 
+def test_an_installation_without_torch_is_told_the_extra_that_brings_it() -> None:
+    missing = changed("software", torch=None, torch_error="ModuleNotFoundError: No module named 'torch'")
+    told = check(missing, "torch")
+    assert told.status is Status.FAIL
+    assert "pip install 'torchscale[train]'" in told.advice
+
+
 def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> None:
     software = SoftwareFacts(python="3.11.7", torch="2.13.0+cpu", cuda_available=False, cuda_devices=0)
     facts = node(gpus=0, software=software, driver=DriverFacts(error="NVML Shared Library Not Found", missing=True))

@@ -21,7 +21,7 @@ FABRIC_MANAGER = ("sudo systemctl restart nvidia-fabricmanager", "nvidia-smi -q 
 NO_COMPAT = ("echo $LD_LIBRARY_PATH | tr : '\\n' | grep compat", "unset LD_LIBRARY_PATH")
 CUDA_DEVICES = ("nvidia-smi -L", "unset CUDA_VISIBLE_DEVICES", "ls -l /dev/nvidia*")
 ROCM_DEVICES = ("rocm-smi", "unset HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES", "ls -l /dev/kfd /dev/dri", "groups")
-NCCL_DEBUG = ("NCCL_DEBUG=INFO torchscale comm --op all_reduce",)
+NCCL_DEBUG = ("NCCL_DEBUG=INFO torchscale measure collectives --op all_reduce",)
 LOOPBACK = ("ip addr show lo", "sudo iptables -L -n")
 DRIVER_BROKEN = ("nvidia-smi", "sudo dmesg | grep -i -E 'nvrm|xid'", "sudo reboot")
 GPU_LOST = ("sudo dmesg | grep -i xid", "sudo nvidia-bug-report.sh", "sudo reboot")

@@ -101,7 +101,8 @@ def torch_version(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("software"))
     if software.torch is None:
         if "No module named 'torch'" in (software.torch_error or ""):
-            return failed(rule, "not installed", "2.6 or newer", "install PyTorch", fixes.TORCH_MISSING)
+            advice = f"install the extra that brings PyTorch: {fixes.TORCH_MISSING[0]}"
+            return failed(rule, "not installed", "2.6 or newer", advice, fixes.TORCH_MISSING)
         seen = f"cannot be imported: {software.torch_error}"
         advice = "reinstall torch; see the message for the library at fault"
         return failed(rule, seen, "a working import", advice, fixes.TORCH_BROKEN)

@@ -54,7 +54,7 @@ _OUTCOMES: dict[Outcome, OutcomeName] = {
 
 
 def comparison_json(comparison: ComparisonReport) -> str:
-    """A comparison with all its pairs, as JSON (``report schema compare``)."""
+    """A comparison with all its pairs, as JSON (``docs schema compare``)."""
     return comparison_export(comparison).model_dump_json(indent=1)
 
 

@@ -17,7 +17,7 @@ from torchscale.analysis.hang.stacks import last_stack
 from torchscale.config.sections import MAX_NODES
 from torchscale.errors import OutputError, TraceError
 from torchscale.launch.nccl_ras import nccl_notes
-from torchscale.launch.process import POLL_SECONDS, copy_of, rank_environment, tail
+from torchscale.launch.process import POLL_SECONDS, rank_environment, tail
 from torchscale.launch.py_spy import py_spy_stacks
 from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import (
@@ -34,7 +34,7 @@ from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, collective_log
 from torchscale.util.files import atomic_write_model, atomic_write_text, read_bounded
 
 FACTS_FILE = "hang.json"
-_WORKERS = frozenset({"torchscale.worker", "torchscale.worker.forked_ranks"})
+_WORKERS = frozenset({"torchscale.worker", "torchscale.worker.elastic_launcher"})
 """Modules that a rank's command line names."""
 _ANSWER_SECONDS = 5.0
 """Ranks look for a request once a second and write some 2 MB; those that have not answered by then hold the
@@ -105,9 +105,9 @@ def failure_autopsy(directory: Path, world_size: int) -> Autopsy | None:
 
 
 def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
-    """Rank → process, of the workers below ``parent_pid``: the Python process that is nearest to it, or its copy that
-    runs the launch. A profiler may stand in between, and a data loader's workers below a rank have its command line and
-    its environment."""
+    """Rank → process, of the workers below ``parent_pid``: the Python process that is nearest to it. A profiler
+    or torchrun's agent may stand in between, and a data loader's workers below a rank have its command line and its
+    environment."""
     try:
         below = psutil.Process(parent_pid).children(recursive=True)
     except psutil.Error:
@@ -119,7 +119,7 @@ def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
             rank = rank_environment(process).get("RANK", "")
             if _WORKERS.intersection(command) and "python" in Path(command[0]).name and rank.isdigit():
                 found.setdefault(int(rank), process)
-    return {rank: copy_of(process) for rank, process in found.items()}
+    return found
 
 
 def process_condition(process: psutil.Process | None) -> RankCondition:

@@ -1,0 +1,101 @@
+"""torchrun's agent for one launch on this machine, its ranks as forks of the process that runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import uuid
+from multiprocessing.util import Finalize
+from pathlib import Path
+
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+
+from torchscale.schema.launch.task import GroupItem, rank_process_name
+from torchscale.util.process_exit import exit_at_once, flush_output
+from torchscale.worker.rank_process import name_process, run_item, status_of
+
+_LOOPBACK = "127.0.0.1"
+_MONITOR_SECONDS = 0.05
+"""Between two looks at the ranks, half of torchrun's default: a launch of some seconds waits for the last of them, and
+twenty looks a second do not slow the ranks."""
+_AGENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""The agent handles these, and its forks would as well."""
+_FIRST = 1_000_000
+"""Priority of what a process does at its end: before anything that libraries registered."""
+
+
+def run_agent(item: GroupItem, begun: float) -> int:
+    """Run the launch under torchrun's agent: with its rendezvous on a free port of the loopback address, its logs in
+    the launch's directory and without restarts.
+
+    Args:
+        item: The launch.
+        begun: ``time.perf_counter()`` at its start.
+
+    Returns:
+        0: every rank has left with 0.
+
+    Raises:
+        ChildFailedError: a rank has failed, and the others were ended.
+        SignalException: a signal has ended the agent, and with it the ranks.
+    """
+    size, run_id = item.task.cell.world_size, uuid.uuid4().hex
+    rendezvous = RendezvousParameters("c10d", f"{_LOOPBACK}:0", run_id, min_nodes=1, max_nodes=1, local_addr=_LOOPBACK)
+    spec = WorkerSpec(
+        role="default",  # as torchrun's
+        local_world_size=size,
+        rdzv_handler=get_rendezvous_handler(rendezvous),
+        entrypoint=run_forked_rank,
+        args=(item, begun),
+        max_restarts=0,
+        monitor_interval=_MONITOR_SECONDS,
+        local_addr=_LOOPBACK,
+    )
+    logs = DefaultLogsSpecs(log_dir=str(Path(item.directory) / "logs"), redirects=Std.ALL)
+    result = _Agent(spec, logs, start_method="fork").run()
+    if result.is_failed():
+        raise ChildFailedError("torchscale.worker", result.failures)
+    return 0
+
+
+class _Agent(LocalElasticAgent):
+    """torchrun's agent. Where ranks are functions, it takes what they return for their end, and would wait for ranks
+    that a model has ended with exit code 0; where they are programs, it does not."""
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        result: RunResult = super()._monitor_workers(worker_group)
+        if result.state is WorkerState.HEALTHY and not any(_exists(worker.id) for worker in worker_group.workers):
+            left = {worker.global_rank: None for worker in worker_group.workers}
+            return RunResult(state=WorkerState.SUCCEEDED, return_values=left)
+        return result
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def run_forked_rank(item: GroupItem, begun: float) -> None:
+    """Run the launch in this rank, with what a program that torchrun starts has of its own: a session, signals, the
+    working directory on the module path. Returns if it has succeeded; the process then ends without Python's
+    teardown."""
+    os.setsid()
+    for number in _AGENT_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    name_process(rank_process_name(int(os.environ["RANK"]), item.task.cell.world_size))
+    sys.path.insert(0, str(Path.cwd()))  # a user's models may lie there
+    status = status_of(lambda: run_item(item, begun))
+    if status:
+        exit_at_once(status)
+    flush_output()
+    Finalize(None, exit_at_once, args=(0,), exitpriority=_FIRST)

@@ -21,6 +21,7 @@ over cells.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -34,6 +35,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fidelity import describe
+
+from torchscale.launch.process import adopt_orphans
 
 HERE = Path(__file__).resolve().parent
 WAYS = ("bare", "cell", "group")
@@ -78,6 +81,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--against", action="append", default=[], metavar="NAME=DIRECTORY")
     arguments = parser.parse_args()
+    adopt_orphans()
     if arguments.cells == 1:
         cells = Cells((32,), (1,), arguments.warmup, arguments.steps)
     else:
@@ -118,7 +122,10 @@ def _way(name: str, cells: Cells, source: str = "") -> Callable[[], Measured]:
 
 
 def _children_cpu() -> float:
-    """CPU seconds of all processes below this one that have ended."""
+    """CPU seconds of all processes below this one, which have ended: also of those that it has adopted."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, 0):
+            pass
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

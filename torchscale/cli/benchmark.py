@@ -71,7 +71,10 @@ def benchmark(
     token_file: TokenFileOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan or the results as JSON.")] = False,
 ) -> None:
-    """Measure how training scales: models × batch sizes × GPU counts, each cell a torchrun.
+    """Measure how training scales: models × batch sizes × GPU counts.
+
+    Every launch of a cell runs under torchrun: as a command of its own, or on CPUs by default under torchrun's agent in
+    a fork of a process that has imported PyTorch once. [bold]--verbose[/bold] shows each.
 
     With a config file, options and [bold]--key.sub=value[/bold] change single keys of it. With [bold]--model[/bold]
     and without a file, the options are the whole config. The same command resumes an interrupted sweep: completed

@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -34,7 +35,7 @@ def main() -> None:
         launcher, agent = os.getpid(), os.fork()
         if agent == 0:
             end_with_parent(launcher)
-            exit_at_once(status_of(lambda item=item, begun=begun: _run_agent(item, begun)))  # type: ignore[misc]
+            exit_at_once(status_of(partial(_run_agent, item, begun)))
         _, ending = os.waitpid(agent, 0)
         code = os.waitstatus_to_exitcode(ending)
         atomic_write_text(channel / ended_file(number), str(code), durable=False)

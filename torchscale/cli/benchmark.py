@@ -73,8 +73,8 @@ def benchmark(
 ) -> None:
     """Measure how training scales: models × batch sizes × GPU counts.
 
-    Every launch of a cell runs under torchrun: as a command of its own, or on CPUs by default under torchrun's agent in
-    a fork of a process that has imported PyTorch once. [bold]--verbose[/bold] shows each.
+    torchrun's agent starts and watches the ranks of every launch: by a torchrun command or, on CPUs by default, in a
+    fork of one process that has imported PyTorch. [bold]--verbose[/bold] shows each.
 
     With a config file, options and [bold]--key.sub=value[/bold] change single keys of it. With [bold]--model[/bold]
     and without a file, the options are the whole config. The same command resumes an interrupted sweep: completed

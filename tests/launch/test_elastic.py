@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -288,6 +289,10 @@ def test_a_launch_runs_in_the_environment_that_is_asked_for(tmp_path: Path, monk
     assert len(set(pids[2:])) == 3
 
 
+def code_command(module: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", f"import runpy; runpy.run_module('{module}', run_name='__main__')", *arguments]
+
+
 def of_cell(value: str) -> Callable[[AnyCell], dict[str, str]]:
     return lambda cell: {"OF_THE_CELL": value} if value else {}
 
@@ -358,7 +363,11 @@ def test_a_failure_tells_its_cause(tmp_path: Path, fault: str) -> None:
 
 
 @pytest.mark.campaign
-def test_a_hang_is_ended_and_located(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_a_hang_is_ended_and_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+    """Also where the command line does not name the module, as before Python 3.11."""
+    if not named:
+        monkeypatch.setattr(elastic, "module_command", code_command)
     good, bad = tasks(SOUND, HANGING)
     with launcher(tmp_path) as forks:
         run(forks, good, tmp_path / "good")

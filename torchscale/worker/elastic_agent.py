@@ -6,13 +6,18 @@ import os
 import signal
 import sys
 import uuid
+from collections.abc import Mapping
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
+from torch.distributed.elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
@@ -64,23 +69,39 @@ def run_agent(item: GroupItem, begun: float) -> int:
 
 
 class _Agent(LocalElasticAgent):
-    """torchrun's agent. Where ranks are functions, it takes what they return for their end, and would wait for ranks
-    that a model has ended with exit code 0; where they are programs, it does not."""
+    """torchrun's agent, for ranks that are functions as it is for ranks that are programs.
+
+    Of functions it waits for what they return, also where a model has ended every rank with exit code 0; and it tells
+    the first rank alone that it sees fail, which may be one that has lost another.
+    """
+
+    _processes: Mapping[int | None, BaseProcess] = MappingProxyType({})
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        pids: dict[int, Any] = super()._start_workers(worker_group)
+        self._processes = {process.pid: process for process in active_children()}
+        return pids
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         result: RunResult = super()._monitor_workers(worker_group)
-        if result.state is WorkerState.HEALTHY and not any(_exists(worker.id) for worker in worker_group.workers):
-            left = {worker.global_rank: None for worker in worker_group.workers}
+        codes = {worker: self._exit_code(worker) for worker in worker_group.workers}
+        if result.state is WorkerState.HEALTHY and set(codes.values()) == {0}:
+            left = {worker.global_rank: None for worker in codes}
             return RunResult(state=WorkerState.SUCCEEDED, return_values=left)
+        if result.is_failed():
+            result.failures.update(
+                {
+                    worker.global_rank: ProcessFailure(worker.local_rank, worker.id, code, error_file="")
+                    for worker, code in codes.items()
+                    if code and worker.global_rank not in result.failures
+                }
+            )
         return result
 
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    def _exit_code(self, worker: Worker) -> int | None:
+        """Negative for a signal; ``None`` while it runs."""
+        process = self._processes.get(worker.id)
+        return None if process is None else process.exitcode
 
 
 def run_forked_rank(item: GroupItem, begun: float) -> None:

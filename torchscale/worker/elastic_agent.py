@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
@@ -35,8 +36,9 @@ _FIRST = 1_000_000
 
 
 def run_agent(item: GroupItem, begun: float) -> int:
-    """Run the launch under torchrun's agent: with its rendezvous on a free port of the loopback address, its logs in
-    the launch's directory and without restarts.
+    """Run the launch under torchrun's agent: with its logs in the launch's directory, without restarts, and with a
+    static rendezvous on a free port of the loopback address. (That of a torchrun command, c10d, begins with a delay of
+    up to 0.3 s, in which agents of other nodes could come.)
 
     Args:
         item: The launch.
@@ -49,12 +51,16 @@ def run_agent(item: GroupItem, begun: float) -> int:
         ChildFailedError: a rank has failed, and the others were ended.
         SignalException: a signal has ended the agent, and with it the ranks.
     """
-    size, run_id = item.task.cell.world_size, uuid.uuid4().hex
-    rendezvous = RendezvousParameters("c10d", f"{_LOOPBACK}:0", run_id, min_nodes=1, max_nodes=1, local_addr=_LOOPBACK)
+    store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    run_id = uuid.uuid4().hex
+    # On the port that the store has found: stores of one process that are multi-tenant share a server.
+    rendezvous = RendezvousParameters("static", f"{_LOOPBACK}:{store.port}", run_id, min_nodes=1, max_nodes=1, rank=0)
     spec = WorkerSpec(
         role="default",  # as torchrun's
-        local_world_size=size,
+        local_world_size=item.task.cell.world_size,
         rdzv_handler=get_rendezvous_handler(rendezvous),
+        master_addr=_LOOPBACK,
+        master_port=store.port,
         entrypoint=run_forked_rank,
         args=(item, begun),
         max_restarts=0,

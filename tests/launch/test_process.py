@@ -23,7 +23,7 @@ from torchscale.launch.process import (
     tail,
     wait_until,
 )
-from torchscale.schema.launch.task import rank_process_name
+from torchscale.schema.launch.task import AGENT_NAME, rank_process_name
 from torchscale.util.logs import KEPT_BYTES
 
 pytestmark = pytest.mark.slow
@@ -267,7 +267,7 @@ def test_a_rank_that_is_a_fork_is_told_by_its_name() -> None:
         "name_process(sys.argv[1]); print(flush=True); input()"
     )
     environments = {}
-    for name in (rank_process_name(998, 999), "rank-and-file"):
+    for name in (rank_process_name(998, 999), "rank-and-file", AGENT_NAME):
         with subprocess.Popen(
             [sys.executable, "-c", name_itself, name],
             env={**os.environ, "RANK": "7"},
@@ -278,7 +278,8 @@ def test_a_rank_that_is_a_fork_is_told_by_its_name() -> None:
             process.stdout.readline()
             environments[name] = rank_environment(psutil.Process(process.pid))
             process.communicate(b"\n")
-    fork, plain = environments.values()
+    fork, plain, agent = environments.values()
+    assert "RANK" not in agent, "it is that of the job that started us"
     assert plain["RANK"] == "7"
     assert "WORLD_SIZE" not in plain
     named = {name: fork[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}

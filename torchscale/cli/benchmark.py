@@ -77,7 +77,10 @@ def benchmark(
     token_file: TokenFileOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the config, the plan or the results as JSON.")] = False,
 ) -> None:
-    """Measure how training scales: models × batch sizes × GPU counts, each cell a torchrun.
+    """Measure how training scales: models × batch sizes × GPU counts.
+
+    torchrun's agent starts and watches the ranks of every launch: by a torchrun command or, on CPUs by default, in a
+    fork of one process that has imported PyTorch. [bold]--verbose[/bold] shows each.
 
     With a config file, options and [bold]--key.sub=value[/bold] change single keys of it. With [bold]--model[/bold]
     and without a file, the options are the whole config. The same command resumes an interrupted sweep: completed

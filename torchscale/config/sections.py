@@ -290,9 +290,10 @@ class LaunchSettings(ConfigSection):
     )
     isolation: Isolation = Field(
         "auto",
-        description="cell: a separate torchrun for each launch; group: one set of processes runs all cells in turn (on "
-        "CPUs in copies of them), those of fewer ranks in a part of them, and a cell that fails is run again in new "
-        "processes; auto: group on CPUs, else cell.",
+        description="cell: a torchrun command for each launch; group: on CPUs torchrun's agent for each launch in a "
+        "fork of one process that has imported PyTorch, on other devices one torchrun whose ranks run all cells in "
+        "turn, those of fewer ranks in a part of them; a cell that fails is run again in new processes; auto: group "
+        "on CPUs, else cell.",
     )
     threads_per_rank: PositiveInt | None = Field(
         None,

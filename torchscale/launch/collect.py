@@ -70,12 +70,14 @@ class EndingKind(Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """How torchrun ended. ``survivors`` names processes of the launch that could not be terminated."""
+    """How torchrun ended, or another ``program`` that runs its agent. ``survivors`` names processes of the launch that
+    could not be terminated."""
 
     kind: EndingKind
     exit_code: int | None
     detail: str
     survivors: tuple[str, ...] = ()
+    program: str = "torchrun"
 
 
 @dataclass(frozen=True)
@@ -312,9 +314,9 @@ def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, 
     code = evidence.ending.exit_code
     left_early = [failure.rank for failure in evidence.failures if failure.kind is FailureKind.LEFT_EARLY]
     if code is not None and code < 0 and not left_early:
-        return State.KILLED, f"torchrun was killed by {_signal_name(-code)}"
+        return State.KILLED, f"{evidence.ending.program} was killed by {_signal_name(-code)}"
     if not left_early and code not in (0, None) and evidence.torchrun_error and not evidence.exit_codes:
-        return State.CRASHED, f"torchrun failed: {evidence.torchrun_error[:300]}"
+        return State.CRASHED, f"{evidence.ending.program} failed: {evidence.torchrun_error[:300]}"
     departed = left_early or silent
     if not departed:
         first = evidence.failures[0]

@@ -25,7 +25,7 @@ from typing import IO
 import psutil
 
 from torchscale.errors import MachineError
-from torchscale.schema.launch.task import COPY_NAME, RANK_PROCESS
+from torchscale.schema.launch.task import AGENT_NAME, RANK_PROCESS
 from torchscale.util.logs import KEPT_BYTES, free_middle
 from torchscale.util.process_exit import end_with_parent
 
@@ -351,23 +351,18 @@ def _name(process: psutil.Process) -> str:
         return "?"
 
 
-def copy_of(process: psutil.Process) -> psutil.Process:
-    """The copy of a rank's process that runs its launch, where launches of a group run in copies; else the process."""
-    try:
-        return next((child for child in process.children() if child.name() == COPY_NAME), process)
-    except psutil.Error:
-        return process
-
-
 def rank_environment(process: psutil.Process) -> dict[str, str]:
     """The environment of a process with what torchrun set for its rank, if it is one. A rank that is a fork has the
-    environment of its agent; its name tells the rest.
+    environment of its agent, which may have that of another job's rank; its name tells the rest.
 
     Raises:
         psutil.Error: the process has ended, or belongs to another user.
     """
     environment = process.environ()
-    fork = RANK_PROCESS.fullmatch(process.name())
+    name = process.name()
+    if name == AGENT_NAME:
+        return {variable: value for variable, value in environment.items() if variable != "RANK"}
+    fork = RANK_PROCESS.fullmatch(name)
     if fork is not None:
         rank, processes = fork.groups()
         environment |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}

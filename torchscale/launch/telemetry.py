@@ -91,6 +91,35 @@ class Sampler:
             log.unlink()
 
 
+class SharedSampler:
+    """One :class:`Sampler` for launches that follow each other; it is started by the first that wants readings."""
+
+    def __init__(self, directory: Path) -> None:
+        """``directory``: where it writes while it runs."""
+        self._directory = directory
+        self._sampler: Sampler | None = None
+
+    def read(self, interval_seconds: float | None, uuids: Sequence[str]) -> None:
+        """Read these GPUs and the machine from now on, unless ``interval_seconds`` is ``None``."""
+        if interval_seconds is None or (self._sampler is not None and self._sampler.uuids.issuperset(uuids)):
+            return
+        if self._sampler is not None:
+            self.close()
+            (self._directory / READINGS).unlink(missing_ok=True)
+        self._sampler = Sampler(self._directory, interval_seconds, uuids)
+
+    def copy_new(self, since: float, directory: Path) -> None:
+        """As :meth:`Sampler.copy_new`."""
+        if self._sampler is not None:
+            self._sampler.copy_new(since, directory)
+
+    def close(self) -> None:
+        """End it."""
+        if self._sampler is not None:
+            self._sampler.close()
+        self._sampler = None
+
+
 def read_readings(path: Path) -> tuple[list[Reading], float | None]:
     """The sampler's readings in a file, and the CPU seconds that it used; incomplete lines are left out."""
     try:

@@ -21,7 +21,7 @@ _TEMPLATE = """\
 {notes}
 experiment_name: {experiment_name}   # results go to results/{experiment_name}
 
-# Each model × batch size × GPU count becomes a cell: one torchrun, measured on its own.
+# Each model × batch size × GPU count becomes a cell, launched by torchrun and measured on its own.
 # Models by name (`torchscale docs names models`), or your own by import path: my_pkg.my_module:build
 models: [{models}]
 batch_sizes: [{batch_sizes}]         # samples per device and step

@@ -71,7 +71,7 @@ class LaunchLines:
         self._done += 1
         self._time_left.finished(cell.id)
         self._running = ""
-        self._detail(shlex.join(record.command))
+        self._detail(_started_by(cell, record))
         counter = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
         label = launch_label(cell, self._device, record.launch, self._repeats)
         outcome = report_kind(cell.kind).outcome(summary, record)
@@ -98,6 +98,12 @@ class LaunchLines:
     def _print(self, text: str, *, failed: bool = False) -> None:
         """On a terminal wrapped between words; in a log on one line."""
         self._console.print(text, style="red" if failed else "", soft_wrap=not self._console.is_terminal)
+
+
+def _started_by(cell: AnyCell, record: LaunchRecord) -> str:
+    """The command that ran, and what ran in forks of it."""
+    command = shlex.join(record.command)
+    return f"{command} (in its forks: torchrun's agent, world size {cell.world_size})" if record.forked else command
 
 
 class LaunchBar(LaunchLines):

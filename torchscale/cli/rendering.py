@@ -29,7 +29,7 @@ _SUFFIXES: Mapping[str, str] = {
 }
 """Suffix of a file → the format that readers expect in it."""
 _LIBRARIES: Mapping[str, tuple[str, ...]] = {
-    "html": ("jinja2", "plotly"),
+    "html": ("jinja2", "matplotlib"),
     "pdf": ("weasyprint", "jinja2", "matplotlib"),
 }
 """Format → what renders it and is in no core installation."""

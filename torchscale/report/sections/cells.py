@@ -24,7 +24,6 @@ from torchscale.report.text.figures import (
     THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
-    UNCERTAINTY,
     Quantity,
     efficiency_value,
     memory_quantity,
@@ -40,7 +39,7 @@ _MAX_REASON = 240
 
 def cells_section(summary: RunSummary) -> Section:
     """All cells with state, throughput, efficiency and warnings; machine cells; flags; unreadable files."""
-    figures = (THROUGHPUT, THROUGHPUT_PER_DEVICE, TOKENS, STEP_MEAN, UNCERTAINTY, memory_quantity(summary))
+    figures = (THROUGHPUT, THROUGHPUT_PER_DEVICE, TOKENS, STEP_MEAN, memory_quantity(summary))
     columns = (
         *identity_columns(summary),
         Column("state"),

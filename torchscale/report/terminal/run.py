@@ -23,6 +23,7 @@ from torchscale.report.text.figures import (
     state_value,
 )
 from torchscale.report.text.labels import batch_label, panel_title, plural, short_batch, short_title
+from torchscale.report.text.measurement import flag_text
 from torchscale.report.text.profile import finding_text
 from torchscale.schema.state import State
 from torchscale.util.units import format_percent
@@ -128,7 +129,7 @@ def _failed_lines(summary: RunSummary) -> list[str]:
 
 def _flag_lines(summary: RunSummary) -> list[str]:
     flags = Counter(flag for cell in summary.cells for flag in cell.flags)
-    lines = [f"{flag.value} ({count}): {flag.explanation}." for flag, count in sorted(flags.items())]
+    lines = [f"{flag.value} ({count}): {flag_text(flag, summary.cells)}." for flag, count in sorted(flags.items())]
     return ["* has a warning, or is based on a cell with one:", *lines] if lines else []
 
 

@@ -133,8 +133,8 @@ def chart_name(kind: str, title: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 cell``, ``2 cells``, ``2 launches``, ``2 series``."""
-    ending = "" if count == 1 or noun.endswith("series") else "es" if noun.endswith(("ch", "s")) else "s"
+    """``1 cell``, ``2 cells``, ``2 launches``, ``2 epochs``, ``2 series``."""
+    ending = "" if count == 1 or noun.endswith("series") else "es" if noun.endswith(("nch", "tch", "s")) else "s"
     return f"{count:,} {noun}{ending}"
 
 

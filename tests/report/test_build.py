@@ -97,7 +97,7 @@ def test_a_table_holds_every_cell_with_its_state_and_reason(document: Document) 
     rows = [[value.text for value in row] for row in table.rows]
     assert [row[4] for row in rows] == ["ok", "ok", "skipped", "ok", "oom", "skipped"]
     assert rows[4][-1] == "rank 1: CUDA out of memory"
-    assert rows[1][5:7] == ["129", "64.3"]
+    assert rows[1][5:7] == ["129 (128 to 129)", "64.3"]
     assert rows[4][5:11] == ["–"] * 6
 
 

@@ -57,7 +57,7 @@ def test_runs_are_listed_with_their_state_and_a_figure(results: Path) -> None:
         ("broken", "failed", 1, 2),
     ]
     assert entries[0].measured_at == "1970-01-01T00:50:00+00:00"
-    assert entries[0].headline.endswith("2 devices: 160 samples/s ±0.0 %, efficiency 100.0 %"), "one launch each"
+    assert entries[0].headline.endswith("2 devices: 160 samples/s (160 to 160), efficiency 100.0 %"), "one launch each"
     (results / "broken" / "experiment.json").write_text("{")
     assert list_runs(results)[0].state == "unreadable"
     with locked_folder(results / "begun"):
@@ -74,7 +74,7 @@ def test_an_efficiency_has_its_interval_as_in_the_report(tmp_path: Path) -> None
             folder.finish_launch(cell, launch_record(cell, number, [slower] * 10))
     (entry_of_run,) = list_runs(tmp_path)
     efficiency = entry_of_run.headline.partition("efficiency ")[2]
-    assert efficiency == "95.2 ± 0.2 %"
+    assert efficiency == "95.2 % (95.0 to 95.5 %)"
     assert f"at {efficiency}." in headline(read_summary(folder.path)).text
 
 

@@ -120,7 +120,7 @@ def test_a_session_that_waited_for_a_core_is_contended(waited: float | None, con
 
 
 def test_a_session_reads_as_a_sentence() -> None:
-    assert describe_session(session([0.0012, 0.0012])) == "1.20 ms ± 0.0 % per call, 2 rounds of 3 calls"
+    assert describe_session(session([0.0012, 0.0012])) == "1.20 ms (1.20 to 1.20 ms) per call, 2 rounds of 3 calls"
 
 
 @pytest.mark.parametrize(

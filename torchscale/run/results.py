@@ -288,15 +288,12 @@ class Results:
 
 
 def _more(cell: TrainingSummary) -> dict[str, object]:
-    """What a frame has beside the columns of ``summary.csv``: in seconds, and with intervals."""
-    figures, efficiency = cell.figures, cell.efficiency
-    low, high = (None, None) if efficiency is None or efficiency.interval is None else efficiency.interval
-    more: dict[str, object] = {"efficiency_low": low, "efficiency_high": high}
+    """What a frame has beside the columns of ``summary.csv``: phases in seconds, and what it took."""
+    figures = cell.figures
     if figures is None:
-        return more
+        return {}
     phases = {f"{name}_seconds": value for name, value in vars(figures.phases).items()}
     return {
-        **more,
         **phases,
         "startup_seconds": figures.startup_seconds,
         "measured_steps": figures.measured_steps,

@@ -21,6 +21,7 @@ from torchscale.schema.base import Frozen
 from torchscale.util.cpu import cpu_name
 from torchscale.util.files import atomic_write_text, read_bounded
 from torchscale.util.gc import gc_paused
+from torchscale.util.interval_text import format_ends, format_interval, with_interval
 from torchscale.util.units import format_change, format_percent, format_seconds
 from torchscale.version import __version__
 
@@ -112,11 +113,11 @@ class TimeChange:
         return self.ratio.p is not None and self.ratio.p < LEVEL
 
     def describe(self) -> str:
-        """``time per call +12.3 % (95 % interval +10.1 % to +14.5 %): slower; baseline of 5 sessions``."""
+        """``time per call +12.3 % (95 % interval +10.1 to +14.5 %): slower; baseline of 5 sessions``."""
         interval = self.ratio.interval
-        spread = (
-            "" if interval is None else f" (95 % interval {' to '.join(format_change(end - 1) for end in interval)})"
-        )
+        spread = ""
+        if interval is not None:
+            spread = f" (95 % interval {format_ends(*(format_change(end - 1) for end in interval))})"
         verdict = "slower" if self.is_slower else "faster" if self.is_faster else "within noise or the threshold"
         noise = "1 session: noise between sessions is unknown" if self.sessions == 1 else f"{self.sessions} sessions"
         return f"time per call {format_change(self.ratio.value - 1)}{spread}: {verdict}; baseline of {noise}"
@@ -185,12 +186,13 @@ def _round(function: Callable[[], object], calls: int, synchronize: Callable[[],
 
 
 def describe_session(session: Session) -> str:
-    """``1.23 ms ± 0.4 % per call, 20 rounds of 17 calls``."""
-    half = geometric_half_width(session.seconds)
-    spread = "" if half is None else f" ± {format_percent(half)}"
-    level = format_seconds(geometric_mean(session.seconds))
+    """``1.23 ms (1.22 to 1.24 ms) per call, 20 rounds of 17 calls``."""
+    mean, half = geometric_mean(session.seconds), geometric_half_width(session.seconds)
+    level = format_seconds(mean)
+    if half is not None:
+        level = with_interval(level, format_interval(mean, (mean / (1 + half), mean * (1 + half)), format_seconds))
     waited = f", {format_contention(session)}" if session.is_contended else ""
-    return f"{level}{spread} per call, {len(session.seconds)} rounds of {session.calls} calls{waited}"
+    return f"{level} per call, {len(session.seconds)} rounds of {session.calls} calls{waited}"
 
 
 def format_contention(session: Session) -> str:

@@ -29,27 +29,28 @@ def byte_unit(largest: float) -> tuple[str, int]:
     return _BINARY_PREFIXES[power], 1024**power
 
 
-def format_seconds(seconds: float) -> str:
-    """A short time with its unit: ``220 ms``, ``1.45 s``, ``3 min 20 s``, ``2 h 05 min``, ``-12.3 ms``."""
+def format_seconds(seconds: float, digits: int = 3) -> str:
+    """A short time with its unit: ``220 ms``, ``1.45 s``, ``3 min 20 s``, ``2 h 05 min``, ``-12.3 ms``; below a minute
+    with so many significant digits."""
     if seconds < 0:
-        return f"-{format_seconds(-seconds)}"
+        return f"-{format_seconds(-seconds, digits)}"
     if seconds < 0.9995e-3:  # what rounds to 1 of the next unit is shown in it
-        return f"{_significant(seconds * 1e6)} µs"
+        return f"{_significant(seconds * 1e6, digits)} µs"
     if seconds < 0.9995:
-        return f"{_significant(seconds * 1e3)} ms"
+        return f"{_significant(seconds * 1e3, digits)} ms"
     if seconds < 59.95:
-        return f"{_significant(seconds)} s"
+        return f"{_significant(seconds, digits)} s"
     whole = round(seconds)
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def format_rate(per_second: float) -> str:
-    """A rate without its unit: ``1,450``, ``12.3``, ``0.042``; three significant digits below 1,000."""
+def format_rate(per_second: float, digits: int = 3) -> str:
+    """A rate without its unit: ``1,450``, ``12.3``, ``0.042``; so many significant digits below 1,000."""
     if abs(per_second) >= 1000:
         return f"{per_second:,.0f}"
-    return _significant(per_second)
+    return _significant(per_second, digits)
 
 
 def format_percent(ratio: float, digits: int = 1) -> str:
@@ -118,11 +119,11 @@ def parse_duration(text: str) -> float:
     return float(match["number"]) * _SECONDS_PER_UNIT[match["unit"]]
 
 
-def _significant(value: float) -> str:
-    """``value`` with three significant digits; larger whole numbers in full."""
+def _significant(value: float, digits: int = 3) -> str:
+    """``value`` with so many significant digits; larger whole numbers in full."""
     if 1e-4 <= abs(value) < 999.5:
-        return f"{value:#.3g}".removesuffix(".")
-    exponent = f"{value:.2e}".partition("e")[2]
+        return f"{value:#.{digits}g}".removesuffix(".")
+    exponent = f"{value:.{digits - 1}e}".partition("e")[2]
     if value == 0 or not exponent:  # infinite, or no number
         return f"{value:g}"
-    return f"{value:.{max(0, 2 - int(exponent))}f}"
+    return f"{value:.{max(0, digits - 1 - int(exponent))}f}"

@@ -10,7 +10,6 @@ import pytest
 from tests import factories
 from torchscale.analysis.summary.run import summarize
 from torchscale.analysis.training.summary import Figures, TrainingSummary
-from torchscale.report.exporters.figure import relative_bounds
 from torchscale.report.exporters.training_figures import training_figures
 
 
@@ -39,12 +38,16 @@ def test_of_a_single_launch_it_is_that_of_its_mean_step(summary: TrainingSummary
     assert bounds(summary, "samples_per_second", **widths) == pytest.approx((100 / 1.2, 125.0))
 
 
-def test_an_interval_that_says_nothing_is_left_out(summary: TrainingSummary) -> None:
-    for width in (None, 1.0, 3.0):
-        widths = {"run_half_width": None, "half_width": width}
-        assert bounds(summary, "samples_per_second", **widths) is None
-        assert bounds(summary, "step_mean_seconds", **widths) is None
-    assert relative_bounds(1.0, None) is None
+def test_a_rate_without_an_upper_end_has_no_bounds_and_its_step_begins_at_zero(summary: TrainingSummary) -> None:
+    widths = {"run_half_width": None, "half_width": 1.5}
+    assert bounds(summary, "samples_per_second", **widths) is None
+    assert bounds(summary, "step_mean_seconds", **widths) == pytest.approx((0.0, 0.5))
+
+
+def test_a_single_batch_has_no_interval(summary: TrainingSummary) -> None:
+    widths = {"run_half_width": None, "half_width": None}
+    assert bounds(summary, "samples_per_second", **widths) is None
+    assert bounds(summary, "step_mean_seconds", **widths) is None
 
 
 def test_what_was_not_measured_is_not_there(summary: TrainingSummary) -> None:

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
+
+import pytest
+
 from torchscale.report.document import Chart, ChartSeries
-from torchscale.report.formats.axes import byte_ticks, is_small, legend_corner, x_ticks
+from torchscale.report.formats.axes import (
+    byte_ticks,
+    cut_at,
+    cut_points,
+    is_small,
+    legend_corner,
+    side_by_side,
+    x_ticks,
+)
+from torchscale.report.formats.chart_plotly import chart_json
+from torchscale.report.formats.chart_svg import chart_svg
 
 
 def chart(*lines: tuple[float, ...], **changes: object) -> Chart:
@@ -43,3 +59,50 @@ def test_few_points_need_less_room_unless_the_chart_stands_alone() -> None:
     assert is_small(two)
     assert not is_small(chart((1.0, 2.0), x_ticks=(1.0, 2.0), prominent=True))
     assert not is_small(chart((1.0, 2.0, 3.0, 4.0), x_ticks=(1.0, 2.0, 3.0, 4.0)))
+
+
+def with_whisker(high: float, **changes: object) -> Chart:
+    return chart(series=(ChartSeries("a", (1.0, 2.0), (100.0, 76.0), (100.0, 26.0), (100.0, high)),), **changes)
+
+
+def test_a_whisker_far_above_the_points_is_cut_and_a_narrow_one_is_not() -> None:
+    assert cut_at(with_whisker(149.0)) is None
+    assert cut_at(with_whisker(218.0)) == 150.0
+    assert cut_points(with_whisker(218.0).series[0], 150.0) == [(2.0, 26.0, 218.0)]
+    assert cut_at(with_whisker(218.0, y_from_zero=False)) is None, "such an axis begins where its whiskers do"
+
+
+def test_lines_with_whiskers_at_one_x_are_drawn_side_by_side() -> None:
+    line = ChartSeries("a", (1.0, 2.0), (100.0, 76.0), (100.0, 26.0), (100.0, 110.0))
+    ideal = ChartSeries("ideal", (1.0, 2.0), (100.0, 100.0), reference=True)
+    apart = side_by_side(chart(series=(line, line, ideal), x_ticks=(1.0, 2.0)))
+    assert apart.series[0].x[1] < 2.0 < apart.series[1].x[1]
+    assert apart.series[0].x[1] + apart.series[1].x[1] == 4.0
+    assert apart.series[2] == ideal
+    alone = chart(series=(line, ideal), x_ticks=(1.0, 2.0))
+    assert side_by_side(alone) == alone
+    many = side_by_side(chart(series=(line,) * 30, x_ticks=(1.0, 2.0, 64.0)))
+    assert max(series.x[0] for series in many.series) < min(series.x[1] for series in many.series), "counts stay apart"
+
+
+def test_the_legend_keeps_off_whiskers() -> None:
+    line = ChartSeries("a", (1.0, 2.0), (90.0, 10.0), (2.0, 10.0), (90.0, 10.0))
+    assert legend_corner(chart(series=(line,))) == ("top", "right")
+    assert legend_corner(chart(series=(ChartSeries("a", line.x, line.y),))) == ("bottom", "left")
+
+
+@pytest.mark.parametrize("high", [218.0, math.inf, 1e300])
+def test_both_renderers_draw_a_cut_whisker_to_the_frame_with_an_arrow(high: float) -> None:
+    figure = json.loads(chart_json(with_whisker(high)))
+    line, arrow = figure["data"]
+    assert figure["layout"]["yaxis"]["range"] == [0, 150.0]
+    assert line["error_y"]["array"][1] + 76 > 150, "to the frame"
+    assert line["error_y"]["arrayminus"][1] == 50.0, "its other end, where it is"
+    assert (arrow["x"], arrow["y"], arrow["marker"]["symbol"]) == ([2.0], [150.0], "triangle-up")
+    svg = chart_svg(with_whisker(high), "a")
+    frame = re.search(r'<rect x="([\d.]+)" y="([\d.]+)"', svg[svg.index("<clipPath") :])
+    assert frame is not None
+    markers = re.findall(r'<use xlink:href="[^"]+" x="([\d.]+)" y="([\d.]+)"', svg)
+    assert [float(x) > float(frame[1]) for x, y in markers if y == frame[2] and x != frame[1]] == [True], (
+        "one arrow at the frame"
+    )

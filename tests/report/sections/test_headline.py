@@ -34,10 +34,10 @@ def launched(seconds: Mapping[int, Sequence[float]], **content: Any) -> RunSumma
 
 def test_the_interval_is_in_the_sentence_and_its_grade_in_the_tone() -> None:
     found = headline(launched({1: STEADY, 2: [1.05 * value for value in STEADY]}))
-    assert found.text == "Scales to 2 CPU ranks at 95.2 ± 0.2 %."
+    assert found.text == "Scales to 2 CPU ranks at 95.2 % (95.0 to 95.5 %)."
     assert found.tone is Tone.GOOD
     low = headline(launched({1: STEADY, 2: [1.6 * value for value in STEADY]}))
-    assert low.text == "Scales to 2 CPU ranks at 62.5 ± 0.1 %."
+    assert low.text == "Scales to 2 CPU ranks at 62.5 % (62.4 to 62.6 %)."
     assert low.tone is Tone.CAUTION
 
 
@@ -45,11 +45,11 @@ def test_the_interval_is_in_the_sentence_and_its_grade_in_the_tone() -> None:
     ("first", "second", "text"),
     [
         ((1.0,), (1.05,), "Scales to 2 CPU ranks at 95.2 %, in single launches."),
-        ((0.95, 1.0, 1.05), (1.06, 1.12, 1.18), "Scales to 2 CPU ranks at 89.3 ± "),
+        ((0.95, 1.0, 1.05), (1.06, 1.12, 1.18), "Scales to 2 CPU ranks at 89.3 % (79 to 100 %)."),
         (
             (1.0, 0.3, 2.0),
             (1.0, 0.4, 3.0),
-            "Scaling to 2 CPU ranks cannot be judged: launches differ by more than the efficiency itself.",
+            "Scaling to 2 CPU ranks cannot be judged: launches differ by more than the efficiency itself, 79.4 % (",
         ),
     ],
     ids=["one launch", "the interval reaches over a limit", "the interval is wider than the value"],
@@ -80,11 +80,11 @@ def test_what_costs_the_rest_is_named() -> None:
 
 def test_one_count_gives_throughput_with_its_interval() -> None:
     found = headline(launched({1: [1.0]}, gpu_counts=[1]))
-    assert found.text == "tiny ResNet trains at 80.0 samples/s ±0.0 % (batch 8, 1 CPU rank)."
+    assert found.text == "tiny ResNet trains at 80.0 samples/s (80.0 to 80.0) (batch 8, 1 CPU rank)."
     several = headline(launched({1: [1.0]}, gpu_counts=[1], models=["tiny-resnet", "tiny-gpt2"], batch_sizes=[8, 16]))
     assert several.text == (
-        "tiny ResNet 160 samples/s ±0.0 % (batch 16, 1 CPU rank) and "
-        "tiny GPT-2 160 samples/s ±0.0 % (batch 16, 1 CPU rank)."
+        "tiny ResNet 160 samples/s (160 to 160) (batch 16, 1 CPU rank) and "
+        "tiny GPT-2 160 samples/s (160 to 160) (batch 16, 1 CPU rank)."
     )
 
 

@@ -100,7 +100,7 @@ def test_a_grade_needs_an_interval_that_carries_it() -> None:
 def test_certainty_names_every_doubt() -> None:
     sure = answers(launched({1: STEADY, 2: STEADY}))["Certain?"]
     assert (sure.answer, sure.tone) == ("yes", Tone.GOOD)
-    assert sure.text.startswith("no warnings; throughput within ±0.2")
+    assert sure.text == "no warnings; widest 95 % interval of throughput: 99.8 to 100.2 % of it"
     once = answers(launched({1: [1.0]}))["Certain?"]
     assert once.text == ("every cell launched once: set benchmark.repeats: 3, as variation between launches is unknown")
     vague = answers(launched({1: [1.0, 0.3, 2.0], 2: [1.0, 0.4, 3.0]}))["Certain?"]

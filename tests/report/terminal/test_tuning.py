@@ -74,12 +74,12 @@ def test_a_verified_winner_is_shown_with_its_parts() -> None:
     lines = text.splitlines()
     assert lines[0] == "ResNet-18, batch 32"
     assert lines[1].split()[:2] == ["setting", "samples/s"]
-    assert "+10.0 % (+8.0 … +12.0)" in lines[3]
+    assert "+10.0 % (+8.0 to +12.0 %)" in lines[3]
     assert lines[4].endswith("oom: rank 0 ran out of memory")
     assert "* precision: changes numerics" in lines
     assert "bucket: nothing tried: exposed communication cannot be told from noise" in lines
     assert "Predicted exposed gradient sync of a step, by bucket size: 1 MiB 4.00 ms, 25 MiB 6.20 ms" in text
-    assert "Fastest: fused=true precision=bf16*: +10.0 % (+8.0 … +12.0), verified in 5 alternating launches" in text
+    assert "Fastest: fused=true precision=bf16*: +10.0 % (+8.0 to +12.0 %), verified in 5 alternating launches" in text
     assert "-2.0 % against the product of their gains" in text
     assert lines[-1] == "Config: tuned.yaml"
 
@@ -88,7 +88,7 @@ def test_nothing_better_says_what_would_have_been_seen() -> None:
     text = printed(tuning_export(better=False, winner=(), verified=None, contributions=(), interaction=None))
     assert text.splitlines()[-1] == "Nothing better found; a gain of 1.2 % would have been seen (4 times in 5)."
     lost = printed(tuning_export(better=False, verified=RatioExport(ratio=1.01, low=0.99, high=1.03, launches=6)))
-    assert "was ahead, but alternating launches give +1.0 % (-1.0 … +3.0)." in lost
+    assert "was ahead, but alternating launches give +1.0 % (-1.0 to +3.0 %)." in lost
 
 
 def test_an_early_end_claims_nothing() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, SignalName, Signals, SignalSeries
 from torchscale.schema.profiles.finding import Finding, FindingKind
+from torchscale.util.interval_text import format_ends, with_interval
 from torchscale.util.units import format_percent, format_seconds
 
 MIN_SAMPLES = 3
@@ -49,6 +50,11 @@ def cannot_name(signals: Signals) -> str | None:
     if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:
         return f"fewer than {MIN_COMPARED} steps or collectives"
     return None
+
+
+def seconds_with_interval(mean: float, half: float) -> str:
+    """``12.0 ms (9.10 to 14.9 ms)``: a mean time and the ends of its 95 % interval, which is symmetric."""
+    return with_interval(format_seconds(mean), format_ends(format_seconds(mean - half), format_seconds(mean + half)))
 
 
 def explained_by_processes(signals: Signals, row: int, excess: float) -> str | None:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.rule import COST_FLOOR, MIN_SAMPLES, Judgement, median_of_others, percent
+from torchscale.analysis.diagnosis.rule import (
+    COST_FLOOR,
+    MIN_SAMPLES,
+    Judgement,
+    median_of_others,
+    percent,
+    seconds_with_interval,
+)
 from torchscale.analysis.diagnosis.rules_spells import Spells, judge_spells, slow_spells
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Signals, SignalSeries, Windows
 from torchscale.analysis.diagnosis.slow_rank import SlowRank
@@ -66,7 +73,7 @@ def slow_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         f"the ranks with equal work (rank{'s' * (len(peer.stage) > 2)} {peers}: {format_seconds(peer.others)}); "
         "its pipeline waits for it in every micro-batch",
         evidence=(
-            f"{format_seconds(peer.excess)} ± {format_seconds(peer.half)} more than the median of its stage, over "
+            f"{seconds_with_interval(peer.excess, peer.half)} more than the median of its stage, over "
             f"{_extent(signals)}",
             f"{len(signals.stages)} stages of {len(peer.stage)} ranks each hold equal work",
         ),
@@ -137,7 +144,7 @@ def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
                 f"{number} ({_ranks_text(signals, ranks)}): {format_seconds(float(value))}"
                 for number, (ranks, value) in enumerate(zip(signals.stages, means, strict=True), start=1)
             ),
-            f"{format_seconds(mean)} ± {format_seconds(half)} more than the mean stage, over {_extent(signals)}",
+            f"{seconds_with_interval(mean, half)} more than the mean stage, over {_extent(signals)}",
         ),
         advice=f"move layers from stage {slowest + 1} to stage {int(means.argmin()) + 1}, which has least; count the "
         "embedding and the head as layers"

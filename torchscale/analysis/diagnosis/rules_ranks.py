@@ -17,6 +17,7 @@ from torchscale.analysis.diagnosis.rule import (
     median_of_others,
     per_step,
     percent,
+    seconds_with_interval,
 )
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Pauses, Signals, SignalSeries
 from torchscale.analysis.diagnosis.slow_rank import SlowRank
@@ -108,7 +109,7 @@ def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
                 confidence=Confidence.HIGH,
                 summary=f"rank {rank} waits {format_seconds(float(means[row]))} a step for data, the others "
                 f"{format_seconds(float(np.median(np.delete(means, row))))}; all wait for it",
-                evidence=(f"{format_seconds(mean)} ± {format_seconds(half or 0.0)} more, over {signals.steps} steps",),
+                evidence=(f"{seconds_with_interval(mean, half)} more, over {signals.steps} steps",),
                 advice=f"look at rank {rank}'s storage, its shard and its loader's cores; {advice}",
             )
     if everyone < INPUT_FLOOR * signals.step_seconds:
@@ -176,7 +177,7 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         summary=f"rank {rank} arrives {format_seconds(mean)} late at the collective ({share} of waits); {where}",
         evidence=(
             f"{_OWN[signals.origin]} {format_seconds(float(means[row]))} a step against {format_seconds(typical)} "
-            f"(median of the others): {format_seconds(mean)} ± {format_seconds(half or 0.0)} more, "
+            f"(median of the others): {seconds_with_interval(mean, half or 0.0)} more, "
             f"over {signals.steps} steps",
             *_quiet_evidence(signals, quiet),
             *_unsynchronized_evidence(signals, unsynchronized),

@@ -14,6 +14,7 @@ from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound, PartRate, WrongResult
 from torchscale.schema.node.check import Check
 from torchscale.schema.node.probe import NodeFacts
+from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_change, format_seconds
 
 MAX_POINTS = 512
@@ -206,7 +207,8 @@ def _trend_text(rate: PartRate) -> str:
     text = f"{rate.part} on rank {rate.rank} {format_change(rate.change or 0)}"
     if rate.change_low is None or rate.change_high is None:
         return text
-    return f"{text} (95 % interval {format_change(rate.change_low)} to {format_change(rate.change_high)})"
+    ends = format_ends(format_change(rate.change_low), format_change(rate.change_high))
+    return f"{text} (95 % interval {ends})"
 
 
 def _rate(rank: int, part: str, series: _Series) -> PartRate:

@@ -47,7 +47,7 @@ class Flag(str, Enum):
 
     @property
     def explanation(self) -> str:
-        """What it says about the figure, and what to do."""
+        """What it says about the figure, and what to do; which key that is depends on the rule that was in force."""
         return _EXPLANATIONS[self]
 
 
@@ -56,10 +56,9 @@ _EXPLANATIONS = {
     "on its GPUs, while it was measured; quiet the machine and measure again",
     Flag.DRIFTING: f"the first and last third of the steps differ by over {format_percent(DRIFT_LIMIT, 0)}; "
     "look for heating, throttling or a growing process, or warm up longer",
-    Flag.NOISY: "it ended before the interval of the mean step reached its target, or after fewer than "
-    f"{MIN_BATCHES} batches of steps; measure longer (benchmark.max_steps and max_seconds, or measure_steps), or quiet "
-    "the machine",
-    Flag.NOT_STEADY: "warm-up hit its cap before step times settled; raise benchmark.warmup_max_seconds",
+    Flag.NOISY: "the interval of its mean step is wider than benchmark.target_half_width allows, or is from fewer than "
+    f"{MIN_BATCHES} batches of steps; quiet the machine, or measure longer",
+    Flag.NOT_STEADY: "warm-up ended before step times settled; warm up longer",
     Flag.OVERSUBSCRIBED: "ranks shared devices or cores: the figure shows how they slow each other down, not how "
     "training scales",
     Flag.PHASES_INCONSISTENT: f"the phases of a step do not add up to it within {format_percent(PHASE_LIMIT, 0)}; "

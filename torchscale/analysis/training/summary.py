@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 from torchscale.schema.state import State
+from torchscale.util.interval_text import Interval
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,30 @@ class Figures:
         return tuple(use for telemetry in machines if telemetry is not None for use in telemetry.gpus)
 
     @property
-    def uncertainty(self) -> float | None:
-        """Relative half-width of the 95 % interval of throughput and mean step: from launch to launch, or of a single
-        launch from its batches."""
-        return self.half_width if self.run_half_width is None else self.run_half_width
+    def interval_factors(self) -> Interval | None:
+        """Ends of the 95 % interval of throughput, as factors of it: from launch to launch (geometric), or of a single
+        launch from the mean step of its batches of steps (arithmetic, so without an upper end where it reaches 0)."""
+        if self.run_half_width is not None:
+            return 1 / (1 + self.run_half_width), 1 + self.run_half_width
+        if self.half_width is None:
+            return None
+        high = 1 / (1 - self.half_width) if self.half_width < 1 else math.inf
+        return 1 / (1 + self.half_width), high
+
+    def rate_interval(self, rate: float | None) -> Interval | None:
+        """95 % interval of a rate that is a multiple of the throughput, in its unit."""
+        factors = self.interval_factors
+        if rate is None or factors is None:
+            return None
+        return rate * factors[0], rate * factors[1]
+
+    @property
+    def step_interval(self) -> Interval | None:
+        """95 % interval of ``step_mean``, in seconds: that of the throughput, inverted."""
+        factors = self.interval_factors
+        if factors is None:
+            return None
+        return self.step_mean / factors[1], self.step_mean / factors[0]
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from torchscale.schema.node.check import Check
 from torchscale.schema.state import State
+from torchscale.util.interval_text import Interval
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,6 @@ class Exporter(Protocol):
         """
 
 
-def relative_bounds(value: float, half_width: float | None) -> tuple[float, float] | None:
-    """The interval of a geometric mean whose upper end is ``half_width`` above it, as a share."""
-    return None if half_width is None else (value / (1 + half_width), value * (1 + half_width))
+def finite_bounds(interval: Interval | None) -> Interval | None:
+    """An interval, where both of its ends are numbers: formats of other tools have none for infinity."""
+    return interval if interval is not None and math.isfinite(interval[1]) else None

@@ -47,7 +47,7 @@ CELLS: Mapping[str, str] = {
 _OF_A_LAUNCH = (
     *("samples_per_second", "samples_per_second_per_gpu", "tokens_per_second"),
     *("step_time_mean_ms", "step_time_p50_ms", "step_time_p95_ms", "step_time_p99_ms"),
-    *("half_width", "peak_memory_bytes", "joules_per_step", "outcome"),
+    *("samples_per_second_low", "samples_per_second_high", "peak_memory_bytes", "joules_per_step", "outcome"),
 )
 """Columns of ``summary.csv`` that a single launch has."""
 LAUNCHES: Mapping[str, str] = {

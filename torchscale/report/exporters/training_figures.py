@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torchscale.analysis.training.summary import Figures, TrainingSummary
-from torchscale.report.exporters.figure import Figure, relative_bounds
+from torchscale.report.exporters.figure import Figure, finite_bounds
 from torchscale.report.text.figures import (
     STEP_MEAN,
     STEP_P50,
@@ -24,7 +22,6 @@ _RATES = (
     ("tokens_per_second", "tokens/s", TOKENS),
 )
 _QUANTILES = (("step_p50_seconds", STEP_P50), ("step_p95_seconds", STEP_P95), ("step_p99_seconds", STEP_P99))
-_Bounds = Callable[[Figures, float], tuple[float, float] | None]
 
 
 def training_figures(summary: TrainingSummary) -> tuple[Figure, ...]:
@@ -33,11 +30,8 @@ def training_figures(summary: TrainingSummary) -> tuple[Figure, ...]:
     if figures is None:
         return ()
     listed = [
-        *(
-            _figure(figures, name, unit, quantity, higher_is_better=True, bounds=_rate_bounds)
-            for name, unit, quantity in _RATES
-        ),
-        _figure(figures, "step_mean_seconds", "s", STEP_MEAN, higher_is_better=False, bounds=_step_bounds),
+        *(_figure(figures, name, unit, quantity, higher_is_better=True) for name, unit, quantity in _RATES),
+        _figure(figures, "step_mean_seconds", "s", STEP_MEAN, higher_is_better=False),
         *(_figure(figures, name, "s", quantity, higher_is_better=False) for name, quantity in _QUANTILES),
         *_efficiency(summary),
         *_plain("peak_memory_bytes", "B", memory_definition(on_cuda=figures.on_cuda), figures.peak_memory_bytes),
@@ -54,7 +48,6 @@ def _figure(
     quantity: Quantity,
     *,
     higher_is_better: bool,
-    bounds: _Bounds | None = None,
 ) -> Figure | None:
     value = quantity.value(figures)
     if value is None:
@@ -64,7 +57,7 @@ def _figure(
         unit,
         quantity.definition,
         value,
-        None if bounds is None else bounds(figures, value),
+        finite_bounds(quantity.ends(figures)),
         higher_is_better,
     )
 
@@ -90,18 +83,3 @@ def _utilization(summary: TrainingSummary) -> list[Figure]:
         return []
     definition = "model FLOPs of a step ÷ its time ÷ the device's peak"
     return _plain("mfu", "", definition, compute.mfu, higher_is_better=True)
-
-
-def _rate_bounds(figures: Figures, value: float) -> tuple[float, float] | None:
-    """From launch to launch; of a single launch, from the interval of its mean step, where that excludes 0."""
-    if figures.run_half_width is not None or figures.half_width is None:
-        return relative_bounds(value, figures.run_half_width)
-    half = figures.half_width
-    return None if half >= 1 else (value / (1 + half), value / (1 - half))
-
-
-def _step_bounds(figures: Figures, value: float) -> tuple[float, float] | None:
-    if figures.run_half_width is not None or figures.half_width is None:
-        return relative_bounds(value, figures.run_half_width)
-    half = figures.half_width
-    return None if half >= 1 else (value * (1 - half), value * (1 + half))

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from torchscale.report.document import Chart, ChartSeries, log_ticks
 from torchscale.util.units import format_bytes
@@ -18,6 +19,13 @@ _LEGEND_WIDTH = 0.45
 """Of the plot: about what a legend covers."""
 _CORNERS = (("top", "left"), ("bottom", "right"), ("top", "right"), ("bottom", "left"))
 """In order of preference where several are equally empty."""
+_ROOM_FOR_WHISKERS = 1.5
+"""Height of an axis over its highest point. An interval that needs more says that the value is nearly unknown; drawn
+whole it would press all points into the lower half."""
+_FEWEST_APART = 2
+_APART, _MOST_APART = 0.012, 0.4
+"""Distance of whiskers side by side: a share of the axis (6 pixels on a screen), and together at most a share of the
+distance of two counts."""
 _MAX_PLACES = 40
 """Lines with more points need no places between them to be seen by the count."""
 
@@ -39,6 +47,38 @@ def x_ticks(chart: Chart) -> tuple[tuple[float, ...], tuple[str, ...]]:
     return ticks, tuple(f"{tick:,.12g}" for tick in ticks)
 
 
+def cut_at(chart: Chart) -> float | None:
+    """Upper end of an axis from 0 at which the whisker of an interval is cut, with an arrow; ``None`` where all fit."""
+    values = [value for series in chart.series for value in (*series.y, *series.launch_points[1])]
+    if not values or chart.log_y or not chart.y_from_zero:
+        return None
+    limit = _ROOM_FOR_WHISKERS * max(values)
+    return limit if any(high > limit for series in chart.series for high in series.high) else None
+
+
+def side_by_side(chart: Chart) -> Chart:
+    """Lines that have whiskers at the same x, moved apart by a little where the axis has only some x: whiskers drawn
+    over one another cannot be read."""
+    with_whiskers = [number for number, series in enumerate(chart.series) if series.high and not series.reference]
+    places = sorted(chart.x_ticks)
+    if len(with_whiskers) < _FEWEST_APART or len(places) < _FEWEST_APART or chart.log_x or chart.x_names:
+        return chart
+    nearest = min(after - before for before, after in itertools.pairwise(places))
+    step = min(_APART * (places[-1] - places[0]), _MOST_APART * nearest / len(with_whiskers))
+    middle = (len(with_whiskers) - 1) / 2
+    series = list(chart.series)
+    for place, number in enumerate(with_whiskers):
+        moved = tuple(x + (place - middle) * step for x in series[number].x)
+        series[number] = replace(series[number], x=moved)
+    return replace(chart, series=tuple(series))
+
+
+def cut_points(series: ChartSeries, limit: float) -> list[tuple[float, float, float]]:
+    """x, and low and high end, of a line's intervals that go on above ``limit``."""
+    ends = zip(series.x, series.low, series.high, strict=False)
+    return [(x, low, high) for x, low, high in ends if high > limit]
+
+
 def byte_ticks(values: Iterable[float]) -> tuple[float, ...]:
     """Tick positions of a logarithmic axis of bytes: powers of two at equal distances."""
     positive = [value for value in values if value > 0]
@@ -56,7 +96,8 @@ def legend_corner(chart: Chart) -> tuple[str, str]:
         return _CORNERS[0]
     xs, ys = [x for x, _ in points], [y for _, y in points]
     left, bottom = min(xs), min(0.0, *ys) if chart.y_from_zero and not chart.log_y else min(ys)
-    width, height = max(xs) - left or 1.0, max(ys) - bottom or 1.0
+    top = cut_at(chart) or max(ys)
+    width, height = max(xs) - left or 1.0, top - bottom or 1.0
     places = [((x - left) / width, (y - bottom) / height) for x, y in points]
     return max(_CORNERS, key=lambda corner: _room(corner, places))
 
@@ -69,19 +110,25 @@ def _room(corner: tuple[str, str], places: Sequence[tuple[float, float]]) -> flo
 
 
 def _along(series: ChartSeries, chart: Chart) -> list[tuple[float, float]]:
-    """Its points, and places on the lines between them, in the coordinates of the axes."""
+    """Its points, the ends of their intervals, and places on the lines between them, in the coordinates of the axes."""
     points = [
         (_scaled(x, log=chart.log_x or chart.byte_sizes), _scaled(y, log=chart.log_y))
         for x, y in zip(series.x, series.y, strict=True)
     ]
     if len(points) > _MAX_PLACES:
         return points
+    limit = cut_at(chart) or math.inf
+    ends = [
+        (_scaled(x, log=chart.log_x or chart.byte_sizes), _scaled(min(end, limit), log=chart.log_y))
+        for x, low, high in zip(series.x, series.low, series.high, strict=False)
+        for end in (low, high)
+    ]
     between = [
         (x + (next_x - x) * part / 4, y + (next_y - y) * part / 4)
         for (x, y), (next_x, next_y) in itertools.pairwise(points)
         for part in range(1, 4)
     ]
-    return [*points, *between]
+    return [*points, *between, *ends]
 
 
 def _scaled(value: float, *, log: bool) -> float:

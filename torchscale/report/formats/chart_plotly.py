@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from torchscale.report.document import AnyChart, Chart, ChartSeries, StackedChart, TimelineChart, log_ticks
-from torchscale.report.formats.axes import is_small, legend_corner, x_ticks
+from torchscale.report.formats.axes import cut_at, cut_points, is_small, legend_corner, side_by_side, x_ticks
 from torchscale.report.formats.palette import COLOURS, PLOTLY_MARKERS, REFERENCE_COLOUR, TIMELINE_COLOURS, style_index
 from torchscale.util.units import format_bytes
 
 Figure = dict[str, object]
+_BEYOND = 1.1
+"""Where a whisker that the frame cuts is drawn to, so that its cap is not seen."""
 
 
 def chart_figure(chart: AnyChart) -> Figure:
@@ -21,12 +23,14 @@ def chart_figure(chart: AnyChart) -> Figure:
 
 def _traces(chart: Chart) -> list[Figure]:
     traces = []
-    measured = 0
-    for series in chart.series:
+    measured, limit = 0, cut_at(chart)
+    for series in side_by_side(chart).series:
         style = style_index(max(0, measured - series.reference))
         traces.append(_trace(series, chart, style))
         if series.launches:
             traces.append(_launches(series, style))
+        if limit is not None and cut_points(series, limit):
+            traces.append(_arrows(series, style, limit))
         measured += not series.reference
     return traces
 
@@ -37,14 +41,14 @@ def _trace(series: ChartSeries, chart: Chart, style: int) -> Figure:
         "name": _escape(series.name),
         "x": series.x,
         "y": series.y,
-        "hovertemplate": f"%{{y:,.4~g}} at {'%{customdata}' if chart.byte_sizes else '%{x:,.4~g}'}"
-        f"<extra>{_escape(series.name)}</extra>",
+        "hovertemplate": f"%{{y:,.4~g}} at %{{x:,.4~g}}<extra>{_escape(series.name)}</extra>",
         "mode": _mode(series, chart),
         "line": {"color": COLOURS[style], "width": 2},
         "marker": {"symbol": PLOTLY_MARKERS[style], "size": 8},
     }
     if chart.byte_sizes:
         trace["customdata"] = [format_bytes(x) for x in series.x]
+        trace["hovertemplate"] = f"%{{y:,.4~g}} at %{{customdata}}<extra>{_escape(series.name)}</extra>"
     if series.reference:
         colour = COLOURS[style] if series.follows else REFERENCE_COLOUR
         trace["line"] = {"color": colour, "width": 1.5, "dash": "dash"}
@@ -52,13 +56,40 @@ def _trace(series: ChartSeries, chart: Chart, style: int) -> Figure:
     if series.marks:
         trace["marker"] = {"symbol": "x-thin", "size": 11, "line": {"width": 2.5, "color": COLOURS[style]}}
     if series.high:
+        trace["customdata"] = [_with_ends(*point) for point in zip(series.y, series.low, series.high, strict=True)]
+        trace["hovertemplate"] = f"%{{customdata}}<extra>{_escape(series.name)}</extra>"
+        limit = cut_at(chart)
+        drawn = [high if limit is None else min(high, _BEYOND * limit) for high in series.high]
         trace["error_y"] = {
             "type": "data",
             "symmetric": False,
-            "array": [high - y for high, y in zip(series.high, series.y, strict=True)],
+            "thickness": 1.5,
+            "array": [high - y for high, y in zip(drawn, series.y, strict=True)],
             "arrayminus": [y - low for low, y in zip(series.low, series.y, strict=True)],
         }
     return trace
+
+
+def _with_ends(value: float, low: float, high: float) -> str:
+    """``52.3 (25 to 84)``; the value alone where it has no interval."""
+    return f"{value:,.4g} ({low:,.4g} to {high:,.4g})" if low < high else f"{value:,.4g}"
+
+
+def _arrows(series: ChartSeries, style: int, limit: float) -> Figure:
+    """At the frame, where an interval goes on."""
+    cut = cut_points(series, limit)
+    return {
+        "type": "scatter",
+        "name": _escape(f"{series.name}, intervals beyond the axis"),
+        "x": [x for x, _, _ in cut],
+        "y": [limit for _ in cut],
+        "customdata": [f"{low:,.4g} to {high:,.4g}" for _, low, high in cut],
+        "mode": "markers",
+        "marker": {"color": COLOURS[style], "size": 10, "symbol": "triangle-up"},
+        "cliponaxis": False,
+        "showlegend": False,
+        "hovertemplate": "interval: %{customdata}<extra></extra>",
+    }
 
 
 def _launches(series: ChartSeries, style: int) -> Figure:
@@ -204,7 +235,9 @@ def _layout(chart: Chart) -> Figure:
         texts = tuple(f"{tick:,.12g}" for tick in ticks)
         layout["yaxis"] = {"title": _axis_title(chart.y_label), "type": "log", "tickvals": ticks, "ticktext": texts}
     elif chart.y_from_zero:
-        layout["yaxis"] = {"title": {"text": _escape(chart.y_label)}, "rangemode": "tozero"}
+        limit = cut_at(chart)
+        end: Figure = {"rangemode": "tozero"} if limit is None else {"range": [0, limit]}
+        layout["yaxis"] = {"title": {"text": _escape(chart.y_label)}, **end}
     layout["legend"] = _LEGEND_ABOVE if chart.x_names else _legend(chart)
     layout["showlegend"] = len(chart.series) > 1
     layout["height"] = figure_height(chart)

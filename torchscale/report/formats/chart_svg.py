@@ -19,7 +19,7 @@ from torchscale.report.document import (
     log_ticks,
     shortened,
 )
-from torchscale.report.formats.axes import legend_corner, x_ticks
+from torchscale.report.formats.axes import cut_at, cut_points, legend_corner, side_by_side, x_ticks
 from torchscale.report.formats.palette import (
     COLOURS,
     MATPLOTLIB_MARKERS,
@@ -38,6 +38,8 @@ BAR = 0.7
 """Height of a bar of a timeline, of the distance between two."""
 _FEW_LINES = 5
 """Lines that are told apart in a third of a page's width."""
+_BEYOND = 1.1
+"""Where a whisker that the frame cuts is drawn to, so that its cap is not seen."""
 _TITLE_CHARACTERS = 80
 """Of a chart of half a page, at its font size: with a longer one (of long host names) no room is left for the axes."""
 _SETTINGS = {
@@ -206,7 +208,7 @@ def _label(axes: Any, title: str, x_label: str, y_label: str) -> None:  # noqa: 
 
 def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not typed here
     measured = 0
-    for series in chart.series:
+    for series in side_by_side(chart).series:
         _draw_series(axes, series, chart, style_index(max(0, measured - series.reference)))
         measured += not series.reference
     _label(axes, chart.title, chart.x_label, chart.y_label)
@@ -222,7 +224,7 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
         ticks = log_ticks(y for series in chart.series for y in series.y)
         _make_log(axes.set_yscale, axes.set_yticks, ticks, [f"{tick:,.12g}" for tick in ticks])
     elif chart.y_from_zero:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=0, top=cut_at(chart))
     if not chart.log_y:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     if chart.x_names:
@@ -249,11 +251,7 @@ def _draw_series(axes: Any, series: ChartSeries, chart: Chart, style: int) -> No
         x, y = series.launch_points
         axes.plot(x, y, color=COLOURS[style], marker=".", markersize=3, linewidth=0, alpha=0.5, label="_")
     if series.high:
-        errors = [
-            [y - low for low, y in zip(series.low, series.y, strict=True)],
-            [high - y for high, y in zip(series.high, series.y, strict=True)],
-        ]
-        axes.errorbar(series.x, series.y, yerr=errors, fmt="none", color=COLOURS[style], capsize=2, linewidth=0.8)
+        _draw_whiskers(axes, series, cut_at(chart), COLOURS[style])
     axes.plot(
         series.x,
         series.y,
@@ -263,6 +261,21 @@ def _draw_series(axes: Any, series: ChartSeries, chart: Chart, style: int) -> No
         linewidth=1.4 if chart.lines and not series.marks else 0,
         label=series.name,
     )
+
+
+def _draw_whiskers(axes: Any, series: ChartSeries, limit: float | None, colour: str) -> None:  # noqa: ANN401
+    """Intervals; those that go on above ``limit`` end in an arrow at the frame."""
+    drawn = [high if limit is None else min(high, _BEYOND * limit) for high in series.high]
+    errors = [
+        [y - low for low, y in zip(series.low, series.y, strict=True)],
+        [high - y for high, y in zip(drawn, series.y, strict=True)],
+    ]
+    axes.errorbar(series.x, series.y, yerr=errors, fmt="none", color=colour, capsize=2, linewidth=0.8)
+    cut = [] if limit is None else [x for x, _, _ in cut_points(series, limit)]
+    if cut:
+        axes.plot(
+            cut, [limit] * len(cut), color=colour, marker="^", markersize=4, linewidth=0, clip_on=False, label="_"
+        )
 
 
 def _with_own_ids(svg: str, prefix: str) -> str:

@@ -16,6 +16,7 @@ from torchscale.config.strategy import strategy_label
 from torchscale.report.kinds import report_kind
 from torchscale.schema.exports.summary_row import SUMMARY_COLUMNS, ColumnValue, SummaryRow
 from torchscale.schema.state import State
+from torchscale.util.interval_text import Interval, finite
 
 
 def summary_csv(summary: RunSummary) -> str:
@@ -70,7 +71,7 @@ def cell_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
     cell, figures, compute, efficiency = summary.cell, summary.figures, summary.compute, summary.efficiency
     telemetry = None if figures is None else figures.telemetry
     gpus = () if figures is None else figures.gpus
-    return SummaryRow(
+    row = SummaryRow(
         cell_id=cell.id,
         model=cell.model,
         batch_size=cell.batch_size,
@@ -98,8 +99,6 @@ def cell_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
         activation_checkpointing=cell.activation_checkpointing,
         data_source=cell.data_source,
         launches=summary.launches,
-        half_width=None if figures is None else figures.half_width,
-        run_half_width=None if figures is None else figures.run_half_width,
         efficiency_flags="" if efficiency is None else " ".join(flag.value for flag in efficiency.flags),
         kind=cell.kind,
         flops_per_second_per_gpu=None if compute is None else compute.flops_per_second,
@@ -116,7 +115,32 @@ def cell_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
         received_bytes_per_second=None if telemetry is None else telemetry.received_bytes_per_second,
         step_time_mean_ms=None if figures is None else figures.step_mean * 1e3,
         planned_launches=summary.planned_launches,
-    ).columns()
+    )
+    return {**row.columns(), **_interval_columns(summary)}
+
+
+def _interval_columns(summary: TrainingSummary) -> dict[str, float | None]:
+    """Columns of the ends of intervals; empty where nothing was measured."""
+    figures, efficiency = summary.figures, summary.efficiency
+    columns: dict[str, float | None] = {}
+    if efficiency is not None:
+        columns |= _ends("efficiency", efficiency.interval)
+    if figures is None:
+        return columns
+    step = figures.step_interval
+    return {
+        **columns,
+        **_ends("samples_per_second", figures.rate_interval(figures.samples_per_second)),
+        **_ends("samples_per_second_per_gpu", figures.rate_interval(figures.samples_per_second_per_device)),
+        **_ends("tokens_per_second", figures.rate_interval(figures.tokens_per_second)),
+        **_ends("step_time_mean_ms", None if step is None else (step[0] * 1e3, step[1] * 1e3)),
+    }
+
+
+def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
+    if interval is None:
+        return {}
+    return {f"{name}_low": interval[0], f"{name}_high": finite(interval[1])}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -23,6 +23,7 @@ from torchscale.schema.exports.report import (
     SessionExport,
     TrainingCellExport,
 )
+from torchscale.util.interval_text import finite
 
 
 def summary_json(summary: RunSummary) -> str:
@@ -77,6 +78,7 @@ def cell_export(summary: TrainingSummary) -> TrainingCellExport:
 
 def _figures(figures: Figures) -> FiguresExport:
     phases, parts, bubble = figures.phases, figures.parts, figures.bubble
+    rates, step = figures.rate_interval(figures.samples_per_second), figures.step_interval
     return FiguresExport(
         samples_per_second=figures.samples_per_second,
         samples_per_second_per_device=figures.samples_per_second_per_device,
@@ -89,6 +91,10 @@ def _figures(figures: Figures) -> FiguresExport:
         rank_step_means=figures.rank_step_means,
         half_width=figures.half_width,
         run_half_width=figures.run_half_width,
+        samples_per_second_low=None if rates is None else rates[0],
+        samples_per_second_high=None if rates is None else finite(rates[1]),
+        step_mean_low=None if step is None else step[0],
+        step_mean_high=None if step is None else step[1],
         autocorrelation=figures.autocorrelation,
         peak_memory_bytes=figures.peak_memory_bytes,
         launch_samples_per_second=figures.launch_samples_per_second,

@@ -44,7 +44,8 @@ def launch_label(cell: TrainingCell, devices: str, launch: int, repeats: int) ->
 
 
 def outcome(summary: TrainingSummary, record: LaunchRecord | None = None) -> str:
-    """``1,450 samples/s, 220 ms/step ±0.6 %`` with the names of its flags: of the launch alone where one is given."""
+    """``1,450 samples/s (1,440 to 1,460), 220 ms/step`` with the names of its flags: of the launch alone where one is
+    given."""
     if record is not None:
         summary = analysis.summarize(CellRun(PlannedCell(cell=summary.cell), (record,)), summary.cell)
     if summary.figures is None:

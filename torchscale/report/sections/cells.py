@@ -24,7 +24,6 @@ from torchscale.report.text.figures import (
     THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
-    UNCERTAINTY,
     Quantity,
     efficiency_value,
     memory_quantity,
@@ -32,6 +31,7 @@ from torchscale.report.text.figures import (
     state_value,
 )
 from torchscale.report.text.labels import identity_columns, identity_values
+from torchscale.report.text.measurement import flag_text
 from torchscale.schema.state import State
 
 _MAX_REASON = 240
@@ -40,7 +40,7 @@ _MAX_REASON = 240
 
 def cells_section(summary: RunSummary) -> Section:
     """All cells with state, throughput, efficiency and warnings; machine cells; flags; unreadable files."""
-    figures = (THROUGHPUT, THROUGHPUT_PER_DEVICE, TOKENS, STEP_MEAN, UNCERTAINTY, memory_quantity(summary))
+    figures = (THROUGHPUT, THROUGHPUT_PER_DEVICE, TOKENS, STEP_MEAN, memory_quantity(summary))
     columns = (
         *identity_columns(summary),
         Column("state"),
@@ -58,7 +58,7 @@ def cells_section(summary: RunSummary) -> Section:
         blocks.append(Table("Machine cells without figures", columns, rows))
     used = sorted({flag for cell in summary.cells for flag in cell.flags})
     if used:
-        blocks.append(Bullets(tuple(f"{flag.value}: {flag.explanation}." for flag in used)))
+        blocks.append(Bullets(tuple(f"{flag.value}: {flag_text(flag, summary.cells)}." for flag in used)))
     if summary.problems:
         blocks.append(Paragraph("Skipped because they could not be read:"))
         blocks.append(Bullets(tuple(shortened(problem) for problem in summary.problems)))

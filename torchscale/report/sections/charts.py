@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.scaling import Efficiency
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Chart, ChartSeries
 from torchscale.report.sections.selection import MAX_PANELS, shown_panels, spread_out
 from torchscale.report.text.labels import batch_label, chart_name, device_noun, nodes_of
+from torchscale.util.interval_text import Interval
 
 _MAX_POINTS = 120
 """Of a distribution: a few pixels apart in a panel a third of the page wide."""
@@ -63,15 +65,27 @@ def _throughput(title: str, lines: Sequence[Sequence[TrainingSummary]], summary:
 
 
 def _interval(line: Sequence[TrainingSummary]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Confidence intervals over launches; empty where a cell of the line has none, or one wider than its value."""
-    low, high = [], []
-    for cell in line:
-        figures = cell.figures
-        if figures is None or figures.run_half_width is None or figures.run_half_width > 1:
-            return (), ()
-        low.append(figures.samples_per_second / (1 + figures.run_half_width))
-        high.append(figures.samples_per_second * (1 + figures.run_half_width))
-    return tuple(low), tuple(high)
+    """95 % intervals of throughput at each point; of no length where a cell has none."""
+    measured = [cell.figures for cell in line if cell.figures is not None]
+    rates = [(figures.samples_per_second, figures.rate_interval(figures.samples_per_second)) for figures in measured]
+    return whiskers([rate for rate, _ in rates], [interval for _, interval in rates])
+
+
+def efficiency_ends(efficiencies: Sequence[Efficiency]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """95 % intervals of efficiencies at each point, in percent."""
+    low, high = whiskers([one.value for one in efficiencies], [one.interval for one in efficiencies])
+    return tuple(end * 100 for end in low), tuple(end * 100 for end in high)
+
+
+def whiskers(
+    values: Sequence[float], intervals: Sequence[Interval | None]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Ends of the intervals of a line's points, as :class:`ChartSeries` takes them: a point without one has both ends
+    at its value, and a line without any has none."""
+    if not any(intervals):
+        return (), ()
+    ends = [interval or (value, value) for value, interval in zip(values, intervals, strict=True)]
+    return tuple(low for low, _ in ends), tuple(high for _, high in ends)
 
 
 def _launches(line: Sequence[TrainingSummary]) -> tuple[tuple[float, ...], ...]:
@@ -84,18 +98,14 @@ def _efficiency(title: str, lines: Sequence[Sequence[TrainingSummary]], summary:
     series = []
     for line in lines:
         points = [(cell.cell.world_size, cell.efficiency) for cell in line if cell.efficiency]
-        scaled = [efficiency for count, efficiency in points if efficiency.baseline_world_size < count]
-        known = bool(scaled) and all(
-            efficiency.interval is not None and not efficiency.is_vague for efficiency in scaled
-        )
-        ends = [efficiency.interval or (efficiency.value, efficiency.value) for _, efficiency in points]
+        low, high = efficiency_ends([efficiency for _, efficiency in points])
         series.append(
             ChartSeries(
                 batch_label(line[0].cell),
                 tuple(float(count) for count, _ in points),
                 tuple(efficiency.value * 100 for _, efficiency in points),
-                tuple(low * 100 for low, _ in ends) if known else (),
-                tuple(high * 100 for _, high in ends) if known else (),
+                low,
+                high,
             )
         )
     counts = _counts(lines)

@@ -10,7 +10,7 @@ import numpy as np
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import Phases, TrainingSummary
 from torchscale.report.document import AnyChart, Chart, ChartSeries, Part, StackedChart
-from torchscale.report.sections.charts import node_boundary
+from torchscale.report.sections.charts import efficiency_ends, node_boundary
 from torchscale.report.sections.profile import timeline_chart
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.labels import batch_label, device_noun, short_title
@@ -64,15 +64,13 @@ def _efficiency(summary: RunSummary, scaled: Sequence[TrainingSummary]) -> Chart
 
 def _line(line: Sequence[TrainingSummary], lines: Sequence[Sequence[TrainingSummary]]) -> ChartSeries:
     points = [(cell.cell.world_size, cell.efficiency) for cell in line if cell.efficiency is not None]
-    beyond = [efficiency for count, efficiency in points if efficiency.baseline_world_size < count]
-    known = all(efficiency.interval is not None and not efficiency.is_vague for efficiency in beyond)
-    ends = [efficiency.interval or (efficiency.value, efficiency.value) for _, efficiency in points]
+    low, high = efficiency_ends([efficiency for _, efficiency in points])
     return ChartSeries(
         _name(line[0], lines),
         tuple(float(count) for count, _ in points),
         tuple(efficiency.value * 100 for _, efficiency in points),
-        tuple(low * 100 for low, _ in ends) if known else (),
-        tuple(high * 100 for _, high in ends) if known else (),
+        low,
+        high,
     )
 
 

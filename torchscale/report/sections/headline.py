@@ -73,7 +73,10 @@ def _scaling(summary: RunSummary, cells: Sequence[TrainingSummary]) -> Headline:
     where = f"to {count} {device_noun(summary, count)}"
     if len(decided) * 2 < len(cells):
         which = "" if not decided else f" for {len(cells) - len(decided)} of {plural(len(cells), 'series')}"
-        return Headline(f"Scaling {where} cannot be judged{which}: launches differ by more than the efficiency itself.")
+        return Headline(
+            f"Scaling {where} cannot be judged{which}: launches differ by more than the efficiency itself, "
+            f"{_values([cell for cell in cells if cell not in decided])}."
+        )
     once = "" if any(cell.efficiency and cell.efficiency.interval for cell in decided) else ", in single launches"
     word = common_grade(cells)
     return Headline(
@@ -83,7 +86,7 @@ def _scaling(summary: RunSummary, cells: Sequence[TrainingSummary]) -> Headline:
 
 
 def _values(cells: Sequence[TrainingSummary]) -> str:
-    """``91.2 ± 2.1 %``, or a range by model, or a range over all."""
+    """``91.2 % (89.5 to 93.0 %)``, or a range by model, or a range over all."""
     by_model: dict[str, list[Efficiency]] = {}
     for cell in cells:
         if cell.efficiency is not None:

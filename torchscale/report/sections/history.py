@@ -29,6 +29,7 @@ from torchscale.report.document import (
     Tone,
     shortened,
 )
+from torchscale.report.sections.charts import whiskers
 from torchscale.report.text.history import (
     difference_texts,
     format_change_point,
@@ -266,13 +267,15 @@ def _chart(trend: Trend, number: int) -> Chart:
 
 def _dots(name: str, points: Sequence[Point], zero: float, scale: float) -> ChartSeries:
     figures = [point.figure for point in points]
-    known = all(figure.low is not None and figure.high is not None for figure in figures)
+    ends = [(one.low, one.high) for one in figures]
+    intervals = [None if low is None or high is None else (low, high) for low, high in ends]
+    lows, highs = whiskers([figure.level for figure in figures], intervals)
     return ChartSeries(
         name,
         tuple(_days(point, zero) for point in points),
         tuple(figure.level * scale for figure in figures),
-        tuple((figure.low or figure.level) * scale for figure in figures) if known else (),
-        tuple((figure.high or figure.level) * scale for figure in figures) if known else (),
+        tuple(low * scale for low in lows),
+        tuple(high * scale for high in highs),
     )
 
 

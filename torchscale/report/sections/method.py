@@ -9,7 +9,7 @@ from torchscale.report.document import (
     Group,
     Section,
 )
-from torchscale.util.units import format_percent
+from torchscale.report.text.measurement import endings, stop_rule, warmup_rule
 
 
 def method_section(summary: RunSummary) -> Section:
@@ -17,14 +17,9 @@ def method_section(summary: RunSummary) -> Section:
     rule = summary.experiment.config.benchmark
     items = [
         _isolation_note(summary),
-        f"Preset {rule.preset}: warm-up of at least {rule.warmup_steps} steps and {rule.warmup_seconds:g} s, until "
-        f"the mean step times of two batches of steps agree within {format_percent(rule.steady_tolerance, 0)}; then "
-        "batches of steps until the 95 % interval of the mean step is within "
-        f"±{format_percent(rule.target_half_width, 0)}, or a limit on steps or time is reached.",
+        *_rules(summary),
         "Throughput is global samples ÷ wall time of the measured batches, so stalls are included.",
-        "±95 % is the t-interval of the mean step over the batches of one launch, or over launches where there are "
-        "several. It treats batches as independent; at a lag-1 autocorrelation of 0.8 its true coverage is about "
-        "85 %.",
+        _intervals_note(summary),
         "After the first step and after warm-up, the parameters of all ranks are compared bit by bit; if they "
         "differ, the cell is invalid.",
         "Step times come from CUDA events on GPUs and from the host clock on CPUs."
@@ -46,7 +41,41 @@ def method_section(summary: RunSummary) -> Section:
         "Definition of every figure: torchscale docs method. How causes are found: torchscale docs diagnosis. Peak "
         "rates, MFU and memory: torchscale docs ceilings."
     )
-    return Section("Method and caveats", "method", (Bullets(tuple(items)),), Group.METHOD, f"preset {rule.preset}")
+    shown = tuple(item for item in items if item)
+    return Section("Method and caveats", "method", (Bullets(shown),), Group.METHOD, f"preset {rule.preset}")
+
+
+def _rules(summary: RunSummary) -> list[str]:
+    """When warm-up and measurement ended: by the rules of the recorded cells, all of which a run shares."""
+    if not summary.cells:
+        return []
+    rule, budget = summary.cells[0].cell.measurement, summary.experiment.config.benchmark.cell_seconds
+    items = [f"{warmup_rule(rule)}.", f"{stop_rule(rule)}."]
+    if budget is not None:
+        items.append(
+            f"A launch has {budget:g} s with start-up (benchmark.cell_seconds): warm-up and measurement are shortened "
+            "to fit."
+        )
+    ended = endings(summary.measured)
+    return [*items, *([f"{ended}."] if ended else [])]
+
+
+def _intervals_note(summary: RunSummary) -> str:
+    """What the intervals in brackets are, as far as this run has any."""
+    launches = {cell.launches > 1 for cell in summary.measured}
+    items = []
+    if True in launches:
+        items.append(
+            "Brackets hold the ends of 95 % intervals over launches: of throughput the t-interval of the mean "
+            "logarithm, of efficiency Welch's on the logarithm of the ratio."
+        )
+    if False in launches:
+        items.append(
+            "Of a single launch, brackets hold the ends of the 95 % t-interval of the mean step over its batches of "
+            "steps: what another launch would give is not in it. It treats batches as independent; at a lag-1 "
+            "autocorrelation of 0.8 it covers about 85 %."
+        )
+    return " ".join(items)
 
 
 def _isolation_note(summary: RunSummary) -> str:

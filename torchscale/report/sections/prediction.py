@@ -23,6 +23,7 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.text.labels import chart_name, plural
+from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_percent, format_rate, format_seconds
 
 LAW = "ring"
@@ -124,7 +125,7 @@ def _row(one: Prediction, *, with_cost: bool) -> tuple[TableValue, ...]:
         TableValue(f"{one.gpus:,}", one.gpus),
         TableValue(f"{one.nodes:,}", one.nodes),
         TableValue(format_rate(one.throughput), one.throughput),
-        TableValue(f"{format_rate(one.low)} to {format_rate(one.high)}", one.low),
+        TableValue(format_ends(format_rate(one.low), format_rate(one.high)), one.low),
         TableValue(format_percent(one.efficiency), one.efficiency),
         TableValue(one.basis.value),
         TableValue(format_seconds(one.seconds_per_million), one.seconds_per_million),

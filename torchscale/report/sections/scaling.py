@@ -26,12 +26,14 @@ def scaling_section(summary: RunSummary) -> Section:
         blocks.append(
             Paragraph(
                 f"Total throughput of all devices, {kinds}. Dashed: linear scaling from the smallest count."
+                " Whiskers: 95 % intervals, over launches or, of a single launch, over its batches of steps; one that "
+                "goes on above the frame ends there in an arrow."
                 + (" Small dots: single launches." if any(cell.launches > 1 for cell in summary.measured) else ""),
                 of_charts=True,
             )
         )
         blocks.append(ChartGrid(tuple(throughput)))
-        notes = [_nodes_note(summary), selection_note(summary), _missing_intervals_note(summary)]
+        notes = [_nodes_note(summary), selection_note(summary), _wide_intervals_note(summary)]
         if any(notes):
             blocks.append(Paragraph(" ".join(note for note in notes if note), of_charts=True))
     if efficiency:
@@ -98,11 +100,11 @@ def _key(summary: RunSummary) -> str:
     return f"{format_range(values, format_percent)} at {count} {device_noun(summary, count)}"
 
 
-def _missing_intervals_note(summary: RunSummary) -> str:
-    widths = [cell.figures.run_half_width for cell in summary.measured if cell.figures is not None]
-    if not any(width is not None and width > 1 for width in widths):
+def _wide_intervals_note(summary: RunSummary) -> str:
+    wide = [cell.efficiency is not None and cell.efficiency.is_vague for cell in summary.measured]
+    if not any(wide):
         return ""
     return (
-        "Confidence intervals wider than the value itself are not drawn; more launches (benchmark.repeats) or an "
-        "idle machine narrow them."
+        "Some intervals are wider than the value itself; more launches (benchmark.repeats) or an idle machine narrow "
+        "them."
     )

@@ -15,9 +15,10 @@ from torchscale.report.sections.causes import CauseGroup, cost_text
 from torchscale.report.sections.environment import changed_conditions
 from torchscale.report.sections.headline import GRADE_TONE, at_largest_count, common_grade
 from torchscale.report.sections.selection import MAX_LINES
-from torchscale.report.text.figures import UNCERTAINTY, launches_label, memory_quantity
+from torchscale.report.text.figures import launches_label, memory_quantity
 from torchscale.report.text.labels import batch_label, device_noun, listed, plural, short_title
 from torchscale.schema.state import State
+from torchscale.util.interval_text import Interval, format_share_interval
 from torchscale.util.units import format_bytes, format_percent
 
 _COSTLY = 0.10
@@ -205,10 +206,16 @@ def _certain(summary: RunSummary) -> Status | None:
     if doubts:
         anchor = "method" if not changed else "environment"
         return Status("Certain?", "with caution", shortened("; ".join(doubts)), Tone.CAUTION, anchor)
-    widths = [cell.figures.uncertainty for cell in measured if cell.figures]
-    widest = max((width for width in widths if width is not None), default=None)
-    text = "no warnings" + ("" if widest is None else f"; throughput within ±{UNCERTAINTY.text(widest)}")
+    intervals = [cell.figures.interval_factors for cell in measured if cell.figures]
+    widest = max((one for one in intervals if one is not None), key=_width, default=None)
+    text = "no warnings"
+    if widest is not None:
+        text += f"; widest 95 % interval of throughput: {format_share_interval(1.0, widest)} of it"
     return Status("Certain?", "yes", text, Tone.GOOD, "method")
+
+
+def _width(factors: Interval) -> float:
+    return factors[1] - factors[0]
 
 
 def _flagged(measured: Sequence[TrainingSummary]) -> list[str]:

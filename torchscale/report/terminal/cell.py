@@ -21,7 +21,6 @@ from torchscale.report.text.figures import (
     THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
-    UNCERTAINTY,
     efficiency_value,
     memory_quantity,
     state_value,
@@ -69,7 +68,6 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
     findings = () if diagnosis is None else diagnosis.findings
     quantities = (
         THROUGHPUT,
-        UNCERTAINTY,
         THROUGHPUT_PER_DEVICE,
         TOKENS,
         STEP_MEAN,

@@ -13,6 +13,7 @@ from torchscale.report.terminal.validation import print_fixes
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.fleet import FleetNode, FleetValidation, Pairwise, Slowness
 from torchscale.schema.node.probe import CollectiveFacts
+from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 
 _MAX_NAMED = 6
@@ -114,7 +115,7 @@ def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Cons
         table = _table("node or link", "more time", "95 % interval", "")
         for each in ranked[:_MAX_RANKED]:
             name = " – ".join(labels[rank] for rank in each.nodes)
-            interval = f"{format_percent(each.low)} to {format_percent(each.high)}"
+            interval = format_ends(format_percent(each.low), format_percent(each.high))
             table.add_row(escape(name), format_percent(each.share), interval, _mark(each))
         console.print(table)
         if len(ranked) > _MAX_RANKED:

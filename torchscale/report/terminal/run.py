@@ -17,13 +17,13 @@ from torchscale.report.text.figures import (
     STEP_MEAN,
     THROUGHPUT,
     TOKENS,
-    UNCERTAINTY,
     Quantity,
     efficiency_value,
     memory_quantity,
     state_value,
 )
 from torchscale.report.text.labels import batch_label, panel_title, plural, short_batch, short_title
+from torchscale.report.text.measurement import flag_text
 from torchscale.report.text.profile import finding_text
 from torchscale.schema.state import State
 from torchscale.util.units import format_percent
@@ -31,8 +31,12 @@ from torchscale.util.units import format_percent
 _STYLE = {Tone.PLAIN: "", Tone.GOOD: "green", Tone.CAUTION: "yellow", Tone.BAD: "red", Tone.DIM: "dim"}
 _MODEL_WIDTH = 12
 """Wide enough for a short model name; longer ones are folded into lines where the terminal is narrow."""
+_FOLDED_MODEL_WIDTH = 8
+"""Where a row has two lines anyway."""
 _WIDE = 100
 """Columns from which there is room for tokens/s; the line of each launch and the report have them in any case."""
+_ONE_LINE = 116
+"""Columns from which intervals stand beside their values; on a narrower terminal they stand below."""
 _MAX_BOTTLENECKS = 8
 """A third of a screen, below the table of cells; the report lists all."""
 
@@ -40,22 +44,23 @@ _MAX_BOTTLENECKS = 8
 def print_results(summary: RunSummary, console: Console) -> None:
     """One row per cell, then skipped cells, failed cells and the meaning of the flags."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("model", overflow="fold", min_width=_MODEL_WIDTH)
     with_mfu = any(cell.compute is not None and cell.compute.mfu is not None for cell in summary.cells)
     with_tokens = console.width >= _WIDE and any(
         cell.figures is not None and cell.figures.tokens_per_second is not None for cell in summary.cells
     )
-    figures = [THROUGHPUT, *([TOKENS] if with_tokens else []), STEP_MEAN, UNCERTAINTY, memory_quantity(summary)]
-    headings = ["batch", "n" if with_mfu else "devices", *(quantity.heading for quantity in figures), "efficiency"]
+    figures = [THROUGHPUT, *([TOKENS] if with_tokens else []), STEP_MEAN, memory_quantity(summary)]
+    one_line = console.width >= _ONE_LINE
+    model_width = _MODEL_WIDTH if one_line else _FOLDED_MODEL_WIDTH
+    table.add_column(_heading("model"), overflow="fold", min_width=model_width)
+    headings = ["batch", "devices" if one_line else "n", *(quantity.heading for quantity in figures), "efficiency"]
     for heading in headings:
-        title = heading if "%" in heading else heading.replace(" ", "\n")
-        table.add_column(title, justify="right", no_wrap=True, vertical="bottom")
+        table.add_column(_heading(heading), justify="right", no_wrap=True)
     if with_mfu:
-        table.add_column("MFU", justify="right", no_wrap=True)
-    table.add_column("state", no_wrap=True)
+        table.add_column(_heading("MFU"), justify="right", no_wrap=True)
+    table.add_column(_heading("state"), no_wrap=True)
     for cell in summary.cells:
         if cell.state is not State.SKIPPED:
-            table.add_row(*_row(cell, figures, with_mfu=with_mfu))
+            table.add_row(*_row(cell, figures, with_mfu=with_mfu, one_line=one_line))
     if table.row_count:
         console.print()
         console.print(table)
@@ -124,22 +129,37 @@ def _failed_lines(summary: RunSummary) -> list[str]:
 
 def _flag_lines(summary: RunSummary) -> list[str]:
     flags = Counter(flag for cell in summary.cells for flag in cell.flags)
-    lines = [f"{flag.value} ({count}): {flag.explanation}." for flag, count in sorted(flags.items())]
+    lines = [f"{flag.value} ({count}): {flag_text(flag, summary.cells)}." for flag, count in sorted(flags.items())]
     return ["* has a warning, or is based on a cell with one:", *lines] if lines else []
 
 
-def _row(summary: TrainingSummary, figures: Sequence[Quantity], *, with_mfu: bool) -> list[str]:
+def _row(summary: TrainingSummary, figures: Sequence[Quantity], *, with_mfu: bool, one_line: bool) -> list[str]:
     cell, state = summary.cell, state_value(summary)
+    efficiency = efficiency_value(summary)
+    texts = [quantity.of(summary).text for quantity in figures]
+    if not one_line:
+        efficiency = efficiency._replace(text=_interval_below(efficiency.text))
+        texts = [_interval_below(text) for text in texts]
     state = state._replace(text=state.text.removesuffix(" launches"))  # 80 columns; the lines below say the rest
     return [
         escape(short_title(cell)),
         short_batch(cell),
         str(cell.world_size),
-        *(quantity.of(summary).text for quantity in figures),
-        _styled(efficiency_value(summary, interval=False)),
+        *texts,
+        _styled(efficiency),
         *([_utilization(summary)] if with_mfu else []),
         _styled(state) + "[yellow]*[/yellow]" * bool(summary.flags),
     ]
+
+
+def _heading(text: str) -> str:
+    """Two lines, at the bottom of them: rows begin at the top."""
+    return text.replace(" ", "\n") if " " in text else f"\n{text}"
+
+
+def _interval_below(text: str) -> str:
+    """``1,234`` and on the next line ``1,200 to 1,260``."""
+    return text.replace(" (", "\n").removesuffix(")")
 
 
 def _utilization(summary: TrainingSummary) -> str:

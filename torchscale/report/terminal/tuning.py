@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from torchscale.schema.exports.tuning import ChangeExport, RatioExport, TuningExport, TuningTrialExport
+from torchscale.util.interval_text import format_ends, with_interval
 from torchscale.util.units import format_change, format_percent, format_rate, format_seconds
 
 _HEADINGS = ("setting", "samples/s", "against the start", "launches", "result")
@@ -58,9 +59,9 @@ def setting_label(changes: Sequence[ChangeExport]) -> str:
 
 
 def format_gain(ratio: RatioExport) -> str:
-    """``+4.2 % (+2.9 … +5.6)``: the change with its 95 % interval."""
-    low, high = (f"{100 * (bound - 1):+.1f}" for bound in (ratio.low, ratio.high))
-    return f"{format_change(ratio.ratio - 1)} ({low} … {high})"
+    """``+4.2 % (+2.9 to +5.6 %)``: the change with its 95 % interval."""
+    ends = format_ends(*(format_change(bound - 1) for bound in (ratio.low, ratio.high)))
+    return with_interval(format_change(ratio.ratio - 1), ends)
 
 
 def _answer(result: TuningExport) -> list[str]:

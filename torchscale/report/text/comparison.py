@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torchscale.analysis.comparison.compare import LEVEL
 from torchscale.analysis.comparison.conditions import Disturbance
@@ -26,6 +26,7 @@ from torchscale.report.text.labels import batch_label, format_days, listed, pane
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultCell, ResultSet
+from torchscale.util.interval_text import format_ends
 from torchscale.util.units import (
     format_byte_rate,
     format_bytes,
@@ -48,7 +49,7 @@ METRIC_LABELS = {
     Metric.COMPUTE: "matmul rate",
     Metric.COPY: "copy bandwidth",
 }
-_UNITS = {
+_UNITS: Mapping[Metric, Callable[[float], str]] = {
     Metric.STEP_P95: format_seconds,
     Metric.MEMORY: format_bytes,
     Metric.BUSBW: format_byte_rate,
@@ -103,8 +104,7 @@ def format_interval(ratio: LogRatio) -> str:
     """``-0.4 to +2.9 %``; – where the spread is unknown."""
     if ratio.interval is None:
         return "–"
-    low, high = (format_change(end - 1) for end in ratio.interval)
-    return f"{low.removesuffix(' %') if high.endswith('%') else low} to {high}"
+    return format_ends(*(format_change(end - 1) for end in ratio.interval))
 
 
 def format_p(p: float) -> str:

@@ -14,8 +14,9 @@ from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.scaling import Efficiency, Grade
 from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.report.document import DASH, Column, TableValue, Tone, optional_value
-from torchscale.report.text.labels import format_half_width, on_cuda
+from torchscale.report.text.labels import on_cuda
 from torchscale.schema.state import State
+from torchscale.util.interval_text import Interval, format_interval, format_share_interval, with_interval
 from torchscale.util.units import format_bytes, format_percent, format_rate, format_seconds
 
 
@@ -28,16 +29,35 @@ class Quantity:
         definition: Over which steps, launches and ranks, and how they are combined.
         value: In SI units, bytes or as a share; ``None`` was not measured.
         text: A value as people read it, with its unit unless the heading has it.
+        interval: Its 95 % interval; ``None`` for a figure that has none.
+        end_text: Writes an end of it with so many digits; ``None`` where the value is shown without its interval, since
+            another figure shows the same.
     """
 
     heading: str
     definition: str
     value: Callable[[Figures], float | None]
     text: Callable[[float], str]
+    interval: Callable[[Figures], Interval | None] | None = None
+    end_text: Callable[[float, int], str] | None = None
 
     def of(self, summary: TrainingSummary) -> TableValue:
-        """The cell's value as a table shows it; – where it was not measured."""
-        return DASH if summary.figures is None else optional_value(self.value(summary.figures), self.text)
+        """The cell's value as a table shows it, with its interval; – where it was not measured."""
+        if summary.figures is None:
+            return DASH
+        ends = self.interval_text(summary.figures)
+        return optional_value(self.value(summary.figures), lambda value: with_interval(self.text(value), ends))
+
+    def interval_text(self, figures: Figures) -> str:
+        """``1,200 to 1,260``; empty where there is none, or it is not shown."""
+        value, ends = self.value(figures), self.ends(figures)
+        if value is None or ends is None or self.end_text is None:
+            return ""
+        return format_interval(value, ends, self.end_text)
+
+    def ends(self, figures: Figures) -> Interval | None:
+        """Of the 95 % interval; ``None`` where there is none."""
+        return None if self.interval is None else self.interval(figures)
 
     @property
     def column(self) -> Column:
@@ -47,8 +67,11 @@ class Quantity:
 
 THROUGHPUT = Quantity(
     "samples/s",
-    "samples of all devices ÷ summed wall time of the batches of steps; geometric mean over launches",
+    "samples of all devices ÷ summed wall time of the batches of steps; geometric mean over launches. In brackets the "
+    "ends of its 95 % interval: over launches, or of a single launch over its batches of steps",
     lambda figures: figures.samples_per_second,
+    format_rate,
+    lambda figures: figures.rate_interval(figures.samples_per_second),
     format_rate,
 )
 THROUGHPUT_PER_DEVICE = Quantity(
@@ -56,13 +79,22 @@ THROUGHPUT_PER_DEVICE = Quantity(
     "samples/s ÷ number of devices",
     lambda figures: figures.samples_per_second_per_device,
     format_rate,
+    lambda figures: figures.rate_interval(figures.samples_per_second_per_device),
 )
-TOKENS = Quantity("tokens/s", "samples/s × tokens of a sample", lambda figures: figures.tokens_per_second, format_rate)
+TOKENS = Quantity(
+    "tokens/s",
+    "samples/s × tokens of a sample",
+    lambda figures: figures.tokens_per_second,
+    format_rate,
+    lambda figures: figures.rate_interval(figures.tokens_per_second),
+)
 STEP_MEAN = Quantity(
     "mean step",
-    "samples of a step ÷ samples/s: the geometric mean over launches of each launch's mean step",
+    "samples of a step ÷ samples/s: the geometric mean over launches of each launch's mean step. Its interval is that "
+    "of samples/s, inverted",
     lambda figures: figures.step_mean,
     format_seconds,
+    lambda figures: figures.step_interval,
 )
 STEP_P50 = Quantity(
     "p50",
@@ -74,13 +106,6 @@ STEP_P95 = Quantity("p95", "95th percentile of the same steps", lambda figures: 
 STEP_P99 = Quantity("p99", "99th percentile of the same steps", lambda figures: figures.steps.p99, format_seconds)
 STEP_MAXIMUM = Quantity(
     "slowest", "the longest of the same steps", lambda figures: figures.steps.maximum, format_seconds
-)
-UNCERTAINTY = Quantity(
-    "±95 %",
-    "half-width of the 95 % interval of samples/s and mean step, as a share of it: from launch to launch, or of a "
-    "single launch from its batches of steps",
-    lambda figures: figures.uncertainty,
-    format_half_width,
 )
 _PEAK_ALLOCATED = Quantity(
     "peak allocated",
@@ -128,7 +153,6 @@ DEFINED = (
     TOKENS,
     STEP_MEAN,
     *QUANTILES,
-    UNCERTAINTY,
     _PEAK_ALLOCATED,
     _PROCESS_GROWTH,
     *PHASES,
@@ -175,8 +199,6 @@ LOST_PARTS = (
 )
 """With the ideal step they add up to the mean step (``docs/diagnosis.md``, The loss decomposition)."""
 
-_VAGUE = " (± over 100 %)"
-"""After an efficiency whose interval is wider than its value."""
 _GRADE_TONE: dict[Grade, Tone] = {"excellent": Tone.GOOD, "good": Tone.GOOD, "low": Tone.CAUTION}
 _STATE_TONE = {
     State.OK: Tone.GOOD,
@@ -198,29 +220,24 @@ def memory_definition(*, on_cuda: bool) -> str:
     return (_PEAK_ALLOCATED if on_cuda else _PROCESS_GROWTH).definition
 
 
-def efficiency_value(summary: TrainingSummary, *, interval: bool = True) -> TableValue:
-    """Scaling efficiency: – without a baseline, ``*`` where it is based on a flagged cell, with its 95 % interval if
-    asked for. It has a tone only where its interval is certain of it."""
+def efficiency_value(summary: TrainingSummary) -> TableValue:
+    """Scaling efficiency with its 95 % interval: – without a baseline, ``*`` where it is based on a flagged cell. It
+    has a tone only where its interval is certain of it."""
     efficiency = summary.efficiency
     if efficiency is None:
         return DASH
     if efficiency.baseline_world_size == summary.cell.world_size:
         return TableValue("baseline", efficiency.value, Tone.DIM)
-    text = format_efficiency(efficiency) if interval else format_percent(efficiency.value)
-    text += "*" * bool(efficiency.flags)
+    text = format_efficiency(efficiency, mark="*" * bool(efficiency.flags))
     return TableValue(text, efficiency.value, Tone.PLAIN if efficiency.grade is None else _GRADE_TONE[efficiency.grade])
 
 
-def format_efficiency(efficiency: Efficiency) -> str:
-    """``91.2 ± 2.1 %``; without the interval where there is none. Intervals are nearly symmetric where they are narrow
-    enough to be shown: the wider side is the one after ±. A wider one reads ``(± over 100 %)``."""
-    value = format_percent(efficiency.value)
+def format_efficiency(efficiency: Efficiency, *, mark: str = "") -> str:
+    """``52.3 % (25 to 84 %)``, with ``mark`` after the value; without the interval where there is none."""
+    value = f"{format_percent(efficiency.value)}{mark}"
     if efficiency.interval is None:
         return value
-    if efficiency.is_vague:
-        return value + _VAGUE
-    low, high = efficiency.interval
-    return f"{value.removesuffix(' %')} ± {format_percent(max(high - efficiency.value, efficiency.value - low))}"
+    return with_interval(value, format_share_interval(efficiency.value, efficiency.interval))
 
 
 def state_value(summary: TrainingSummary) -> TableValue:
@@ -240,17 +257,14 @@ def launches_label(summary: TrainingSummary) -> str:
 
 
 def samples_text(figures: Figures) -> str:
-    """``1,450 samples/s ±0.6 %``."""
-    uncertainty = figures.uncertainty
-    width = "" if uncertainty is None else f" ±{UNCERTAINTY.text(uncertainty)}"
-    return f"{THROUGHPUT.text(figures.samples_per_second)} samples/s{width}"
+    """``1,450 samples/s (1,440 to 1,460)``."""
+    rate = f"{THROUGHPUT.text(figures.samples_per_second)} samples/s"
+    return with_interval(rate, THROUGHPUT.interval_text(figures))
 
 
 def throughput_text(figures: Figures) -> str:
-    """``1,450 samples/s, 220 ms/step ±0.6 %``, with tokens where samples have any."""
-    text = f"{THROUGHPUT.text(figures.samples_per_second)} samples/s, "
+    """``1,450 samples/s (1,440 to 1,460), 220 ms/step``, with tokens where samples have any."""
+    parts = [samples_text(figures)]
     if figures.tokens_per_second is not None:
-        text += f"{TOKENS.text(figures.tokens_per_second)} tokens/s, "
-    text += f"{STEP_MEAN.text(figures.step_mean)}/step"
-    uncertainty = figures.uncertainty
-    return text if uncertainty is None else f"{text} ±{UNCERTAINTY.text(uncertainty)}"
+        parts.append(f"{TOKENS.text(figures.tokens_per_second)} tokens/s")
+    return ", ".join([*parts, f"{STEP_MEAN.text(figures.step_mean)}/step"])

@@ -12,7 +12,6 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
 from torchscale.report.document import Column, TableValue, shortened
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.util.units import format_percent
 
 _NAME_CHARACTERS = 80
 
@@ -134,14 +133,9 @@ def chart_name(kind: str, title: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 cell``, ``2 cells``, ``2 launches``, ``2 series``."""
-    ending = "" if count == 1 or noun.endswith("series") else "es" if noun.endswith(("ch", "s")) else "s"
+    """``1 cell``, ``2 cells``, ``2 launches``, ``2 epochs``, ``2 series``."""
+    ending = "" if count == 1 or noun.endswith("series") else "es" if noun.endswith(("nch", "tch", "s")) else "s"
     return f"{count:,} {noun}{ending}"
-
-
-def format_half_width(share: float) -> str:
-    """``1.2 %``; ``> 100 %`` for all half widths larger than the value itself."""
-    return format_percent(share) if share <= 1 else "> 100 %"
 
 
 def format_range(values: Sequence[float], format_value: Callable[[float], str], before: str = "") -> str:

@@ -94,6 +94,13 @@ class FiguresExport(Export):
     """Relative half width of the 95 % interval of the mean step, from the batches of a launch; the widest launch's."""
     run_half_width: float | None
     """Of ``samples_per_second``, from launch to launch; null for a single launch."""
+    samples_per_second_low: float | None
+    """Lower end of the 95 % interval: over launches, or of a single launch over its batches of steps."""
+    samples_per_second_high: float | None
+    """Its upper end; null where it has none."""
+    step_mean_low: float | None
+    """Lower end of the interval of ``step_mean``: that of ``samples_per_second``, inverted."""
+    step_mean_high: float | None
     autocorrelation: float | None
     """Lag 1, of the batches' means."""
     peak_memory_bytes: int | None

@@ -13,7 +13,8 @@ class SummaryRow:
     nothing that a cell of this kind has.
 
     Times are in the unit of the name, rates per second, memory in bytes. Columns that begin with ``gpu_`` are means
-    over GPUs, read beside the ranks.
+    over GPUs, read beside the ranks. ``x_low`` and ``x_high`` are the ends of the 95 % interval of ``x``; ``x_high`` is
+    ``None`` where the interval has no upper end.
     """
 
     cell_id: str
@@ -43,8 +44,6 @@ class SummaryRow:
     activation_checkpointing: str | None = None
     data_source: str | None = None
     launches: int | None = None
-    half_width: float | None = None
-    run_half_width: float | None = None
     efficiency_flags: str | None = None
     kind: str | None = None
     flops_per_second_per_gpu: float | None = None
@@ -62,6 +61,16 @@ class SummaryRow:
     step_time_mean_ms: float | None = None
     planned_launches: int | None = None
     outcome: str | None = None
+    samples_per_second_low: float | None = None
+    samples_per_second_high: float | None = None
+    samples_per_second_per_gpu_low: float | None = None
+    samples_per_second_per_gpu_high: float | None = None
+    tokens_per_second_low: float | None = None
+    tokens_per_second_high: float | None = None
+    step_time_mean_ms_low: float | None = None
+    step_time_mean_ms_high: float | None = None
+    efficiency_low: float | None = None
+    efficiency_high: float | None = None
 
     def columns(self) -> dict[str, ColumnValue]:
         """By name, in the order of the file."""

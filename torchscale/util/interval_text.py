@@ -1,0 +1,73 @@
+"""Intervals as text, the same in every format: their two ends, since an interval need not be symmetric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from torchscale.util.units import format_percent
+
+Interval = tuple[float, float]
+"""Lower and upper end; the upper one may be infinite."""
+
+_FARTHEST = 100.0
+"""Ends that are a larger factor from the value are written as beyond it: such an interval says that the value is
+unknown, and its digits would only be noise."""
+_WHOLE_PERCENT = 0.1
+"""Width from which an interval of shares is written in whole percent."""
+
+
+_DIGITS = (3, 4, 5)
+"""Of an end, at most: an interval narrower than 1 in 10,000 is of no width for a reader."""
+
+
+def finite(end: float) -> float | None:
+    """An end as files write it: ``None`` for an interval that has none, since JSON has no infinity."""
+    return end if math.isfinite(end) else None
+
+
+def format_ends(low: str, high: str) -> str:
+    """``25 to 84 %``: the unit once where both ends have the same."""
+    unit = high.partition(" ")[2]
+    if unit and low.endswith(f" {unit}"):
+        low = low.removesuffix(f" {unit}")
+    return f"{low} to {high}"
+
+
+def format_interval(value: float, interval: Interval, text: Callable[[float, int], str]) -> str:
+    """``1,200 to 1,260``: an interval around a positive value; ``text`` writes an end with so many digits, three or as
+    many as it takes to tell the ends apart."""
+    ends = _bounded(value, interval, partial(_rounded, text, _DIGITS[0]))
+    for digits in _DIGITS[1:]:
+        if ends[0] != ends[1]:
+            break
+        finer = _bounded(value, interval, partial(_rounded, text, digits))
+        ends = finer if finer[0] != finer[1] else ends
+    return format_ends(*ends)
+
+
+def _rounded(text: Callable[[float, int], str], digits: int, end: float) -> str:
+    return text(end, digits)
+
+
+def _bounded(value: float, interval: Interval, text: Callable[[float], str]) -> tuple[str, str]:
+    """Both ends; those beyond :data:`_FARTHEST` as that far and farther."""
+    low, high = interval
+    lowest, highest = value / _FARTHEST, value * _FARTHEST
+    return (
+        f"under {text(lowest)}" if low < lowest else text(low),
+        f"over {text(highest)}" if high > highest else text(high),
+    )
+
+
+def format_share_interval(value: float, interval: Interval) -> str:
+    """``25 to 84 %`` and ``91.2 to 93.4 %``: of a share, with as many digits as its width leaves meaning to."""
+    low, high = interval
+    digits = 0 if high - low >= _WHOLE_PERCENT else 1
+    return format_ends(*_bounded(value, interval, lambda end: format_percent(end, digits)))
+
+
+def with_interval(value: str, interval: str) -> str:
+    """``52.3 % (25 to 84 %)``; the value alone where there is no interval."""
+    return f"{value} ({interval})" if interval else value

@@ -140,7 +140,8 @@ class TrainingSummary:
 
     Of ``planned_launches``, ``launches`` are completed. ``decomposition`` needs a measured smaller count of its series,
     ``diagnosis`` the always-on signals of a launch, ``compute`` a model whose operations can be counted; ``counted`` is
-    set where this cell's own launches counted them, ``profile`` where it was recorded.
+    set where this cell's own launches counted them, ``profile`` where it was recorded. ``sessions``: in how many
+    commands' time its launches lie.
     """
 
     cell: TrainingCell
@@ -157,6 +158,7 @@ class TrainingSummary:
     counted: FlopCount | None = None
     profile: ProfileAnalysis | None = None
     planned_launches: int | None = None
+    sessions: int = 1
 
 
 def diagnose_cell(

@@ -62,6 +62,7 @@ class SummaryRow:
     step_time_mean_ms: float | None = None
     planned_launches: int | None = None
     outcome: str | None = None
+    sessions: int | None = None
 
     def columns(self) -> dict[str, ColumnValue]:
         """By name, in the order of the file."""

@@ -33,6 +33,7 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 from torchscale.schema.state import State
+from torchscale.util.units import format_rate
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,13 @@ class TrainingSummary:
     profile: ProfileAnalysis | None = None
     planned_launches: int | None = None
     sessions: int = 1
+
+    def __repr__(self) -> str:
+        """The cell, its state and its throughput: with all its figures it would be pages."""
+        rate = ""
+        if self.figures is not None:
+            rate = f", {format_rate(self.figures.samples_per_second)} samples/s"
+        return f"TrainingSummary({self.cell.id}, {self.state.value}{rate})"
 
 
 def diagnose_cell(

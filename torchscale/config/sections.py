@@ -339,8 +339,8 @@ class ProfilingSettings(ConfigSection):
         Literal["sync_stall_detection", "always", "never"] | tuple[str, ...], BeforeValidator(as_tuple)
     ] = Field(
         "sync_stall_detection",
-        description="sync_stall_detection: cells in which a bottleneck was found; always; never; or a list of cell "
-        "ids, where * matches any text.",
+        description="sync_stall_detection: cells in which a bottleneck was found, and all cells of a run on single "
+        "devices; always; never; or a list of cell ids, where * matches any text.",
     )
     target: Literal["sync_stalls", "kernels", "memory", "input", "all"] = Field(
         "sync_stalls", description="What is recorded: memory and all also record allocations."

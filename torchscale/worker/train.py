@@ -201,12 +201,15 @@ class _Launch:
         if len(samples) < steps_per_epoch:
             return samples
         losses = [sample.loss for sample in samples if sample.loss is not None]
+        seconds = math.fsum(sample.seconds for sample in samples)
+        count = len(samples) * self._cell.global_batch_size
         self._files.epoch(
             EpochSample(
                 epoch=self._epochs_done,
                 steps=len(samples),
-                seconds=math.fsum(sample.seconds for sample in samples),
-                samples=len(samples) * self._cell.global_batch_size,
+                seconds=seconds,
+                samples=count,
+                samples_per_second=count / seconds,
                 mean_loss=math.fsum(losses) / len(losses) if losses else None,
             )
         )

@@ -19,7 +19,7 @@ from torchscale.config.choices import DeviceKind
 from torchscale.report.kinds import report_kind
 from torchscale.report.terminal.time_left import TimeLeft
 from torchscale.report.text.labels import plural
-from torchscale.report.text.profile import stall_line
+from torchscale.report.text.profile import split_line
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress as LaunchProgress
@@ -84,7 +84,7 @@ class LaunchLines:
     def profile_finished(self, cell: TrainingCell, analysis: ProfileAnalysis | None, problem: str) -> None:
         """Print the sync stall share, or why there is none."""
         self._running = ""
-        outcome = f"no profile: {problem}" if analysis is None else stall_line(analysis)
+        outcome = f"no profile: {problem}" if analysis is None else split_line(analysis)
         label = f"profile of {launch_label(cell, self._device, 0, 1)}"
         self._print(f"{escape(label)} … {escape(outcome)}", failed=analysis is None)
 

@@ -26,6 +26,7 @@ import psutil
 
 from torchscale.errors import MachineError
 from torchscale.schema.launch.task import COPY_NAME, RANK_PROCESS
+from torchscale.util.files import read_end
 from torchscale.util.logs import KEPT_BYTES, free_middle
 from torchscale.util.process_exit import end_with_parent
 
@@ -268,10 +269,7 @@ def wait_until(condition: Callable[[], bool], *, timeout_seconds: float) -> bool
 def tail(path: Path, max_bytes: int = 8192) -> str:
     """The last ``max_bytes`` of a text file; empty where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - max_bytes))
-            return file.read().decode("utf-8", errors="replace")
+        return read_end(path, max_bytes).decode("utf-8", errors="replace")
     except OSError:
         return ""
 

@@ -161,7 +161,8 @@ def collect_launch(
             directory.mkdir(parents=True, exist_ok=True)  # for the record
             reason += "; the folder of the launch was emptied or removed meanwhile"
     if ending.survivors:
-        reason += f"; still running: {', '.join(ending.survivors)}"
+        running = f"still running: {', '.join(ending.survivors)}"
+        reason = f"{reason}; {running}" if reason else running
     if not task.log_step_times:
         for path in directory.glob("steps-rank-*.jsonl"):
             path.unlink()

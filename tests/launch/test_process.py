@@ -233,16 +233,20 @@ os.wait()
 """
 PARENT = """
 import subprocess, sys
-from torchscale.launch.process import ManagedProcess, adopt_orphans, wait_until
+from torchscale.launch.process import ManagedProcess, adopt_orphans, left_processes, wait_until
 
-adopt_orphans()
 nowhere = open("/dev/null", "wb")
+before = subprocess.Popen(["sleep", "60"], stdout=nowhere, start_new_session=False)
+adopt_orphans()
 own = subprocess.Popen(["sleep", "60"], stdout=nowhere, start_new_session=False)
 process = ManagedProcess([sys.executable, "-c", sys.argv[1]], env={}, stdout=nowhere, stderr=nowhere)
 wait_until(lambda: process.poll() is not None, timeout_seconds=30)
-print("|".join(process.end()), flush=True)
+named = process.end()
 own.kill()
 own.wait()
+print(*named, *(f"{pid} {command}" for pid, command in left_processes().items()), sep="|", flush=True)
+before.kill()
+before.wait()
 """
 
 
@@ -255,7 +259,7 @@ def test_a_daemon_with_a_clean_environment_is_named() -> None:
     assert words[0] == "pid", done.stdout
     daemon = psutil.Process(int(words[1]))
     try:
-        assert done.stdout.strip() == f"pid {daemon.pid} (sleep), a daemon"
+        assert done.stdout.strip() == f"pid {daemon.pid} (sleep 60), a daemon|{daemon.pid} sleep 60"
     finally:
         daemon.kill()
 

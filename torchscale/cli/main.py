@@ -36,7 +36,7 @@ from torchscale.cli import (
 )
 from torchscale.cli.command import Program, finish_commands
 from torchscale.cli.options import CONTEXT_SETTINGS
-from torchscale.cli.output import configure_output, print_error, replace_unprintable
+from torchscale.cli.output import configure_output, note, print_error, replace_unprintable
 from torchscale.errors import ExitCode, OutputError, TorchscaleError, UsageError
 from torchscale.util.extras import missing_extra
 from torchscale.util.process_exit import stop_signals
@@ -158,6 +158,16 @@ def _refuse_broken_text() -> None:
         )
 
 
+def _name_left_processes() -> None:
+    """What a model has started may outlive the command."""
+    if "torchscale.launch.process" not in sys.modules:  # nothing was started
+        return
+    from torchscale.run.left_processes import left_process_warnings  # noqa: PLC0415 - most commands start nothing
+
+    for warning in left_process_warnings():
+        note(warning)
+
+
 def _flush() -> None:
     """What cannot be written is an error here, and not when the interpreter ends."""
     if sys.stdout is not None:
@@ -188,6 +198,7 @@ def main() -> None:
         try:
             app()
         finally:
+            _name_left_processes()
             _flush()
     except TorchscaleError as error:
         _leave_with(error)

@@ -95,7 +95,7 @@ class StepSample(Frozen):
     """
 
     step: int
-    seconds: float
+    seconds: NotNegative
     data_wait: float
     forward: float
     backward: float

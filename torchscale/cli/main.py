@@ -148,6 +148,20 @@ def _refuse_broken_text() -> None:
         )
 
 
+def _refuse_another_package() -> None:
+    """The modules of ours that are here would run, but nothing that asks the package itself for a name.
+
+    Raises:
+        MachineError: ``torchscale/__init__.py`` is another project's, or is missing.
+    """
+    package = sys.modules["torchscale"]
+    if hasattr(package, "__version__"):
+        return
+    from torchscale.util.namesake import replaced_package  # noqa: PLC0415 - reads all that is installed
+
+    raise replaced_package(package)
+
+
 def _flush() -> None:
     """What cannot be written is an error here, and not when the interpreter ends."""
     if sys.stdout is not None:
@@ -174,6 +188,7 @@ def main() -> None:
     for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
+        _refuse_another_package()
         _refuse_broken_text()
         try:
             app()

@@ -168,6 +168,20 @@ def _name_left_processes() -> None:
         note(warning)
 
 
+def _refuse_another_package() -> None:
+    """The modules of ours that are here would run, but nothing that asks the package itself for a name.
+
+    Raises:
+        MachineError: ``torchscale/__init__.py`` is another project's, or is missing.
+    """
+    package = sys.modules["torchscale"]
+    if hasattr(package, "__version__"):
+        return
+    from torchscale.util.namesake import replaced_package  # noqa: PLC0415 - reads all that is installed
+
+    raise replaced_package(package)
+
+
 def _flush() -> None:
     """What cannot be written is an error here, and not when the interpreter ends."""
     if sys.stdout is not None:
@@ -194,6 +208,7 @@ def main() -> None:
     for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
+        _refuse_another_package()
         _refuse_broken_text()
         try:
             app()

@@ -15,6 +15,7 @@ from torchscale.analysis.health.system import SYSTEM_RULES
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check, Status, Validation
 from torchscale.schema.node.probe import NodeFacts, SoftwareFacts
+from torchscale.version import DISTRIBUTION
 
 OLDEST_PYTHON = (3, 10)
 """As requires-python in pyproject.toml."""
@@ -91,6 +92,19 @@ def python_version(facts: NodeFacts) -> Check:
     if version_numbers(facts.software.python) < OLDEST_PYTHON:
         return failed(rule, facts.software.python, "3.10 or newer", "use a newer Python", fixes.PYTHON)
     return passed(rule, facts.software.python)
+
+
+def own_package(facts: NodeFacts) -> Check:
+    """No other project's package of the name ``torchscale`` is installed."""
+    rule = ("package", "software", "package torchscale")
+    if facts.software is None or facts.software.namesakes is None:
+        return not_applicable(rule, "not read")
+    others = facts.software.namesakes
+    if not others:
+        return passed(rule, f"of {DISTRIBUTION} alone")
+    seen = f"also of {', '.join(others)}, in the same folder"
+    advice = "whichever is installed or removed last breaks the other: install each in an environment of its own"
+    return warned(rule, seen, f"{DISTRIBUTION} alone", advice, facts.software.namesake_fixes)
 
 
 def torch_version(facts: NodeFacts) -> Check:
@@ -201,7 +215,13 @@ def collective(facts: NodeFacts) -> Check:
     return passed(rule, f"{allreduce.backend}, {ranks}: {allreduce.elements:,} elements per rank exact{timing}")
 
 
-_SOFTWARE_RULES: tuple[Callable[[NodeFacts], Check], ...] = (python_version, torch_version, cuda_runtime, nccl_version)
+_SOFTWARE_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
+    python_version,
+    own_package,
+    torch_version,
+    cuda_runtime,
+    nccl_version,
+)
 
 
 def version_numbers(version: str) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from torchscale.schema.launch.steps import Batch, BatchTimes, EpochSample, StepS
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.identity import rank_identity
 from torchscale.worker.measure.compilation import CompilationMeter
-from torchscale.worker.measure.flops import count_flops
+from torchscale.worker.measure.flops import UncountableError, count_flops
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, launch_cpus, usable_cpus
 from torchscale.worker.measure.parameters import compare_parameters, fingerprint
 from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
@@ -32,6 +32,8 @@ from torchscale.worker.trainer import TimedBatch, Trainer
 _BUDGET_RESERVE_SECONDS = 3.0
 """Seconds of a launch's budget that are kept for writing the record and for leaving the process group."""
 _STOP_RULES = tuple(StopRule)
+_REASON_CHARACTERS = 160
+"""Of an error's first line: two lines of a terminal."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, 
     signals = collector.after(launch.budget_left())
     files.progress(Progress(phase="finishing"))
     data_use = trainer.source.use()
-    flops = _count_flops(cell) if ranks.rank == 0 and task.counts_flops else None
+    flops, flops_unknown = None, ""
+    if ranks.rank == 0 and task.counts_flops:
+        flops, flops_unknown = _count_flops(cell)
     if compilation is not None:
         compilation.stop()
     trainer.close()
@@ -111,15 +115,20 @@ def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, 
         measured_from=measured_from,
         measured_until=measured_until,
         flops=flops,
+        flops_unknown=flops_unknown,
     )
 
 
-def _count_flops(cell: TrainingCell) -> FlopCount | None:
-    """FLOPs of the cell's model; ``None`` for one that cannot run on the meta device, which then has no MFU."""
+def _count_flops(cell: TrainingCell) -> tuple[FlopCount | None, str]:
+    """FLOPs of the cell's model; ``None`` and why for one that cannot run on the meta device, which then has no
+    MFU."""
     try:
-        return count_flops(lambda: build_workload(cell))
-    except Exception:  # noqa: BLE001 - whatever a user's model raises there, the measurement is done and counts
-        return None
+        return count_flops(lambda: build_workload(cell)), ""
+    except UncountableError as error:
+        return None, str(error)
+    except Exception as error:  # noqa: BLE001 - whatever a user's model raises there, the measurement is done and counts
+        first = next(iter(str(error).splitlines()), "")[:_REASON_CHARACTERS]
+        return None, f"it does not run on the meta device: {type(error).__name__}: {first}"
 
 
 class _Launch:

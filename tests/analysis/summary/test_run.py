@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import io
 import math
 import statistics
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from tests.factories import (
     cells,
@@ -18,8 +20,11 @@ from tests.factories import (
 )
 from torchscale.analysis.summary.run import summarize
 from torchscale.analysis.training.flags import Flag, other_processes_share
-from torchscale.report.formats.report_export import cell_export
-from torchscale.report.terminal.cell import launches_text
+from torchscale.report.document import Bullets
+from torchscale.report.formats.report_export import cell_export, report_export
+from torchscale.report.sections.compute import compute_section
+from torchscale.report.terminal.cell import cell_rows, launches_text
+from torchscale.report.terminal.run import print_results
 from torchscale.schema.launch.rank import FlopCount, HostLoad
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.steps import BatchTimes, RankSteps, StopRule, Warmup
@@ -281,3 +286,23 @@ def test_launches_of_a_resumed_sweep_lie_in_two_sessions() -> None:
     assert (first.launches, first.sessions, second.sessions) == (3, 2, 1)
     assert launches_text(first) == "3 in 2 sessions"
     assert cell_export(first).sessions == 2
+
+
+def test_a_model_that_cannot_be_counted_says_why_in_every_cell_and_format() -> None:
+    """Operations are counted once for a model: the other cells have their reason from there."""
+    reason = "it does not run on the meta device: ValueError: no"
+    first = launch_record(ONE, ranks=[rank_record(ONE, 0, flops_unknown=reason)])
+    summary = summarize(run({ONE.id: [first], TWO.id: [launch_record(TWO)]}))
+    texts = [summary.flops_unknown(cell) for cell in summary.cells]
+    assert texts == [f"FLOPs unknown: {reason}"] * 2
+    assert [cell.flops_unknown for cell in report_export(summary).cells] == texts
+    assert ("MFU", texts[1]) in cell_rows(summary, summary.cells[1])
+    (bullets,) = compute_section(summary).blocks
+    assert bullets == Bullets((f"tiny ResNet: FLOPs unknown: {reason}.",))
+    shown = io.StringIO()
+    print_results(summary, Console(file=shown, width=200))
+    assert f"No MFU of tiny ResNet: FLOPs unknown: {reason}." in shown.getvalue()
+    counted = FlopCount(forward=1.0, backward=2.0)
+    known = launch_record(ONE, ranks=[rank_record(ONE, 0, flops=counted)])
+    summary = summarize(run({ONE.id: [known], TWO.id: [launch_record(TWO)]}))
+    assert [summary.flops_unknown(cell) for cell in summary.cells] == ["", ""]

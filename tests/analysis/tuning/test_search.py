@@ -181,6 +181,14 @@ def test_room_for_a_verification_is_used_once_something_is_ahead() -> None:
     assert nothing.spent_seconds > 33  # the room is used for more launches where there is nothing to verify
 
 
+def test_a_cold_first_launch_is_not_taken_for_the_length_of_all() -> None:
+    """The first takes 9 s and all others 3 s: by its own length there would be no room for a verification."""
+    works = machine({"compile=true": 0.3})
+    lengths = itertools.chain([9.0], itertools.repeat(3.0))
+    search = run(Search(AXES, budget_seconds=46), lambda setting: replace(works(setting), seconds=next(lengths)))
+    assert search.is_verified
+
+
 def test_a_change_that_takes_long_waits_for_a_budget_with_room_for_it() -> None:
     search = run(Search(AXES, budget_seconds=14, costs={"compile": 5.0}), machine({}))
     assert search.untried == (Change("compile", "true"),)

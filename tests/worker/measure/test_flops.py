@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.factories import cells
-from torchscale.worker.measure.flops import TrafficCounter, count_flops
+from torchscale.worker.measure.flops import TrafficCounter, UncountableError, count_flops
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import Workload
 
@@ -52,6 +56,73 @@ class TwoLayers(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden: torch.Tensor = self.second(self.first(x))
         return hidden.mean()
+
+
+TOKENS, WIDTH, HEAD, VOCABULARY, LAYERS = 16, 64, 16, 512, 2
+SHAPE = {
+    "hidden_size": WIDTH,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": VOCABULARY,
+    "intermediate_size": 96,
+    "num_experts_per_tok": 2,
+}
+EXPERTS = {
+    "mixtral": ({**SHAPE, "num_local_experts": 4}, 4, 96, 0),
+    "qwen2_moe": (
+        {**SHAPE, "num_experts": 6, "moe_intermediate_size": 48, "shared_expert_intermediate_size": 80},
+        6,
+        48,
+        3 * 80 + 1,
+    ),
+    "qwen3_moe": ({**SHAPE, "num_experts": 6, "moe_intermediate_size": 48, "head_dim": HEAD}, 6, 48, 0),
+}
+"""Type: its configuration, experts, their inner width, and what of a token passes through beside them: the three
+products of a shared expert and its gate."""
+
+
+@pytest.mark.parametrize("kind", list(EXPERTS))
+def test_experts_count_for_the_tokens_that_go_to_them(kind: str, tmp_path: Path) -> None:
+    """By the formula of the shapes, by the count on the meta device, and by what a real step computes where every
+    expert takes its tokens one after the other."""
+    content, experts, inner, beside = EXPERTS[kind]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": kind, **content}))
+    cell = cells(models={"name": f"hf:{path}", "sequence_length": TOKENS}, gpu_counts=[1])[0]
+    found = count_flops(lambda: build_workload(cell))
+
+    attention = WIDTH * HEAD * (4 + 2 + 2 + 4) + 2 * TOKENS * HEAD * 4
+    routed = WIDTH * experts + 2 * 3 * WIDTH * inner + WIDTH * beside
+    assert found.forward == 2 * TOKENS * (LAYERS * (attention + routed) + WIDTH * VOCABULARY)
+    assert found.backward == 2 * found.forward
+    assert (found.sample_bytes, found.fixed_bytes) == (None, None)
+
+    workload = build_workload(cell)
+    workload.module.set_experts_implementation("eager")  # type: ignore[operator]
+    workload.module.set_attn_implementation("eager")  # type: ignore[operator]
+    batch = workload.make_batch(3, torch.Generator().manual_seed(1))
+    with FlopCounterMode(display=False) as forward:
+        loss = workload.loss_of(workload.module(**batch), batch)
+    with FlopCounterMode(display=False) as backward:
+        loss.backward()  # type: ignore[no-untyped-call]
+    assert (forward.get_total_flops(), backward.get_total_flops()) == (3 * found.forward, 3 * found.backward)
+
+
+def test_a_model_that_looks_at_values_says_so() -> None:
+    class Chosen(nn.Module):
+        """Only positive rows are multiplied."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            loss: torch.Tensor = self.layer(x[x[:, 0] > 0]).sum()
+            return loss
+
+    with pytest.raises(UncountableError, match="its layers look at values"):
+        count_flops(lambda: Workload(Chosen(), lambda size, generator: {"x": torch.zeros(size, 4)}))
 
 
 def test_a_model_of_two_products_by_hand() -> None:

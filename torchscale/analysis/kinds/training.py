@@ -46,6 +46,7 @@ def summarize(
         counted=next((rank.flops for result in results for rank in result.ranks if rank.flops is not None), None),
         profile=cell_run.profile,
         planned_launches=repeats,
+        flops_unknown=next((rank.flops_unknown for one in results for rank in one.ranks if rank.flops_unknown), ""),
     )
     if not state.has_figures:
         return summary

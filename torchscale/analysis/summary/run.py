@@ -79,6 +79,19 @@ class RunSummary:
         return tuple(cell for cell in self.cells if cell.figures is not None)
 
     @cached_property
+    def _uncounted(self) -> dict[str, str]:
+        """By model and options, why its operations are not known."""
+        return {model_key(cell.cell): cell.flops_unknown for cell in self.cells if cell.flops_unknown}
+
+    def flops_unknown(self, summary: TrainingSummary) -> str:
+        """Why a cell has no FLOP/s, MFU and roofline though it was measured; empty where it has, or where its
+        launches do not say."""
+        if summary.figures is None or summary.compute is not None:
+            return ""
+        reason = self._uncounted.get(model_key(summary.cell))
+        return "" if reason is None else f"FLOPs unknown: {reason}"
+
+    @cached_property
     def sessions(self) -> tuple[MeasuredSession, ...]:
         """When and under which conditions its figures were measured."""
         launches = (launch for summary in self.in_plan_order for launch in summary.facts.launches)

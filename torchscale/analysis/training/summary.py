@@ -164,7 +164,7 @@ class TrainingSummary:
     Of ``planned_launches``, ``launches`` are completed. ``decomposition`` needs a measured smaller count of its series,
     ``diagnosis`` the always-on signals of a launch, ``compute`` a model whose operations can be counted; ``counted`` is
     set where this cell's own launches counted them, ``profile`` where it was recorded. ``sessions``: in how many
-    commands' time its launches lie.
+    commands' time its launches lie. ``flops_unknown``: why its own launches could not count the model's operations.
     """
 
     cell: TrainingCell
@@ -182,6 +182,7 @@ class TrainingSummary:
     profile: ProfileAnalysis | None = None
     planned_launches: int | None = None
     sessions: int = 1
+    flops_unknown: str = ""
 
     def __repr__(self) -> str:
         """The cell, its state and its throughput: with all its figures it would be pages."""

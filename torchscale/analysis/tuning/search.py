@@ -62,7 +62,7 @@ class Trial:
     Attributes:
         setting: What was measured.
         logs: Of the launches that succeeded.
-        seconds: Wall time of all.
+        launch_seconds: Wall time of each.
         state: ``ok``, or how its last launch failed.
         reason: Why.
         gain: Over the start, of the means of all launches; ``None`` for the start, and where it failed.
@@ -71,12 +71,21 @@ class Trial:
 
     setting: Setting
     logs: list[float] = field(default_factory=list)
-    seconds: float = 0.0
-    launches: int = 0
+    launch_seconds: list[float] = field(default_factory=list)
     state: str = "ok"
     reason: str = ""
     gain: Gain | None = None
     verdict: Verdict = Verdict.OPEN
+
+    @property
+    def launches(self) -> int:
+        """How many there were, failed ones too."""
+        return len(self.launch_seconds)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all."""
+        return math.fsum(self.launch_seconds)
 
 
 class Contribution(NamedTuple):
@@ -175,7 +184,7 @@ class Search:
     @property
     def launch_seconds(self) -> float | None:
         """Wall time of a launch: the median over settings; ``None`` before the first."""
-        seen = [trial.seconds / trial.launches for trial in self.trials.values() if trial.launches]
+        seen = [statistics.median_low(trial.launch_seconds) for trial in self.trials.values() if trial.launches]
         return statistics.median_low(seen) if seen else None
 
     @property
@@ -195,10 +204,13 @@ class Search:
 
     def _expected_seconds(self, setting: Setting) -> float:
         """Wall time of its next launch: as those before it took, or those of its most expensive change alone."""
+        typical = self.launch_seconds or 0.0
         trial = self.trials.get(setting)
         if trial is not None and trial.launches:
-            return trial.seconds / trial.launches
-        typical = self.launch_seconds or 0.0
+            own = statistics.median_low(trial.launch_seconds)
+            # The very first launch finds no file in memory: measured 2 to 3 times as long as the next.
+            is_cold = setting == START and trial.launches == 1
+            return min(own, typical) if is_cold else own
         if len(setting) == 1:
             return typical * self._costs.get(setting[0].axis, 1.0)
         return max((self._expected_seconds((change,)) for change in setting), default=typical)
@@ -426,8 +438,7 @@ class Search:
 
     def _note(self, setting: Setting, measured: Measured) -> None:
         trial = self.trials.setdefault(setting, Trial(setting))
-        trial.seconds += measured.seconds
-        trial.launches += 1
+        trial.launch_seconds.append(measured.seconds)
         self.spent_seconds += measured.seconds
         self._new_seconds += 0.0 if measured.recorded else measured.seconds
         trial.state, trial.reason = measured.state, measured.reason

@@ -51,13 +51,16 @@ def report_export(summary: RunSummary) -> ReportExport:
             for measured in summary.sessions
         ),
         problems=summary.problems,
-        cells=tuple(map(cell_export, summary.cells)),
+        cells=tuple(cell_export(cell, summary.flops_unknown(cell)) for cell in summary.cells),
         machine=tuple(map(machine_export, summary.machine)),
     )
 
 
-def cell_export(summary: TrainingSummary) -> TrainingCellExport:
-    """A training cell with everything that was worked out of it."""
+def cell_export(summary: TrainingSummary, flops_unknown: str | None = None) -> TrainingCellExport:
+    """A training cell with everything that was worked out of it. ``flops_unknown``: why that is not
+    its FLOP/s, by :meth:`RunSummary.flops_unknown`; by default what its own launches say."""
+    if flops_unknown is None:
+        flops_unknown = "" if summary.compute is not None else summary.flops_unknown
     return TrainingCellExport(
         cell_id=summary.cell.id,
         cell=summary.cell,
@@ -71,6 +74,7 @@ def cell_export(summary: TrainingSummary) -> TrainingCellExport:
         autopsy=summary.facts.autopsy,
         figures=None if summary.figures is None else _figures(summary.figures),
         compute=None if summary.compute is None else _compute(summary.compute),
+        flops_unknown=flops_unknown,
         decomposition=None if summary.decomposition is None else _decomposition(summary.decomposition),
         diagnosis=summary.diagnosis,
         efficiency=None if summary.efficiency is None else _efficiency(summary.efficiency),

@@ -116,8 +116,10 @@ def _copy_rows(ceilings: HardwareSummary, figures: HardwareFigures) -> list[tupl
 def compute_section(summary: RunSummary) -> Section:
     """FLOP/s, MFU and the roofline of every training cell; empty where no operations were counted."""
     cells = [(cell, cell.compute) for cell in summary.measured if cell.compute is not None]
+    unknown = _unknown(summary)
     if not cells:
-        return Section("Compute", "compute", ())
+        blocks: tuple[Block, ...] = (Bullets(unknown),) if unknown else ()
+        return Section("Compute", "compute", blocks, Group.CAUSES, "FLOPs unknown" if unknown else "")
     recomputed = any(compute.hfu is not None and compute.hfu != compute.mfu for _, compute in cells)
     columns = (
         *identity_columns(summary),
@@ -150,11 +152,29 @@ def compute_section(summary: RunSummary) -> Section:
         "The peak FLOP/s of this device is unknown, so MFU is not available: set hardware.peak_flops, or measure it "
         "with `torchscale measure hardware`."
     )
-    blocks: list[Block] = [Paragraph(note), Table("Compute", columns, rows), Bullets(tuple(peaks) or (missing,))]
+    notes = (*(tuple(peaks) or (missing,)), *_without_bytes(cells), *unknown)
     chart = _roofline(summary, cells)
-    if chart is not None:
-        blocks.insert(1, ChartGrid((chart,)))
-    return Section("Compute", "compute", tuple(blocks), Group.CAUSES, _compute_key([one for _, one in cells]))
+    charts = () if chart is None else (ChartGrid((chart,)),)
+    parts = (Paragraph(note), *charts, Table("Compute", columns, rows), Bullets(notes))
+    return Section("Compute", "compute", parts, Group.CAUSES, _compute_key([one for _, one in cells]))
+
+
+def _unknown(summary: RunSummary) -> tuple[str, ...]:
+    """Why models have no MFU and no roofline, each once."""
+    reasons = {cell.cell.title: reason for cell in summary.measured if (reason := summary.flops_unknown(cell))}
+    return tuple(f"{shortened(title)}: {shortened(reason)}." for title, reason in reasons.items())
+
+
+def _without_bytes(cells: Sequence[tuple[TrainingSummary, Compute]]) -> tuple[str, ...]:
+    """Why some have no roofline; empty where all have."""
+    titles = dict.fromkeys(shortened(cell.cell.title) for cell, compute in cells if compute.intensity is None)
+    if not titles:
+        return ()
+    return (
+        f"No FLOP/byte, and so no roof, of {', '.join(titles)}: the bytes are known neither of experts "
+        "(whose weights a batch reads depends on the data), nor of models split over devices or with "
+        "flops_per_sample.",
+    )
 
 
 def _compute_key(computes: Sequence[Compute]) -> str:

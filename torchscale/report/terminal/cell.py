@@ -92,6 +92,7 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
         *((quantity.heading, quantity.of(training).text) for quantity in quantities),
         ("efficiency", efficiency_value(training).text),
         *_compute_rows(training),
+        ("MFU", summary.flops_unknown(training)),
         *_lost_rows(training),
         *(("finding", finding_text(finding)) for finding in findings),
     ]

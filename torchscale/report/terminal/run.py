@@ -11,7 +11,7 @@ from rich.table import Table
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import TableValue, Tone
+from torchscale.report.document import TableValue, Tone, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import (
     STEP_MEAN,
@@ -72,9 +72,16 @@ def print_results(summary: RunSummary, console: Console) -> None:
         *_skipped_lines(summary),
         *_failed_lines(summary),
         *_flag_lines(summary),
+        *_uncounted_lines(summary),
     ]
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _uncounted_lines(summary: RunSummary) -> list[str]:
+    """Why models have no MFU, each once."""
+    reasons = {cell.cell.title: shortened(reason) for cell in summary.cells if (reason := summary.flops_unknown(cell))}
+    return [f"No MFU of {title}: {reason}." for title, reason in reasons.items()]
 
 
 def _machine_lines(summary: RunSummary) -> list[str]:

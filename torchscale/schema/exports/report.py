@@ -211,6 +211,9 @@ class TrainingCellExport(Export):
     figures: FiguresExport | None
     """Null unless the state is ``ok`` or ``partial``; of the completed launches."""
     compute: ComputeExport | None
+    """Null where the model's operations could not be counted."""
+    flops_unknown: str
+    """Why a cell with figures has no ``compute``; empty where it has."""
     decomposition: DecompositionExport | None
     diagnosis: Diagnosis | None
     efficiency: EfficiencyExport | None

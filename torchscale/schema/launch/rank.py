@@ -129,7 +129,8 @@ class RankRecord(RankIdentity):
 
     ``samples_per_step`` and ``tokens_per_step`` are the rank's share, also where several work on the same samples;
     ``parameters`` are of the whole model. ``parameters_equal`` is ``None`` where every rank has parts of its own.
-    ``flops`` is rank 0's alone, ``measured_from`` and ``measured_until`` are seconds since the epoch.
+    ``flops`` is rank 0's alone, ``flops_unknown`` says why they could not be counted. ``measured_from`` and
+    ``measured_until`` are seconds since the epoch.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -151,5 +152,6 @@ class RankRecord(RankIdentity):
     signals: RankSignals | None = None
     data: DataUse | None = None
     flops: FlopCount | None = None
+    flops_unknown: str = ""
     measured_from: float | None = None
     measured_until: float | None = None

@@ -9,7 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -23,6 +27,10 @@ _SAMPLES = 2
 """Samples that are counted: batch normalization cannot train on one."""
 _BACKWARD_SHARE = 2.0
 """Backward ÷ forward: a matrix product has two gradients, each a product of the same size (Kaplan et al., 2020)."""
+_EXPERTS_BY_TOKEN = "batched_mm"  # noqa: S105 - no password
+"""How expert layers of transformers are counted: each token times the weights of the experts that it goes to. Which
+these are depends on the data, how many does not. The layers' own products (``grouped_mm``) are counted by no table of
+torch's, and run on the meta device in bf16 alone."""
 
 
 def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> FlopCount:
@@ -30,7 +38,11 @@ def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> Flop
 
     Counted on the meta device, where attention consists of plain matrix products (torch counts no FLOPs for the fused
     kernels of CPUs). Where the model defines ``flops_per_sample``, that is the forward count, the backward count is
-    twice that, and traffic is unknown. ``backward=False`` counts the forward pass only.
+    twice that, and traffic is unknown. ``backward=False`` counts the forward pass only. Of layers of experts those
+    that a token goes to count, and traffic is unknown: whose weights a batch reads depends on the data.
+
+    Raises:
+        UncountableError: what is computed depends on values, which there are none of.
     """
     # Models that look at their inputs' values skip that for fake tensors; plain meta tensors have none to look at.
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -40,7 +52,20 @@ def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> Flop
             forward = workload.flops_per_sample
             return FlopCount(forward=forward, backward=_BACKWARD_SHARE * forward)
         workload.module.train()
-        few, many = (_count(workload, samples, backward=backward) for samples in (_SAMPLES, 2 * _SAMPLES))
+        has_experts = _count_experts_of_each_token(workload.module)
+        try:
+            few, many = (_count(workload, samples, backward=backward) for samples in (_SAMPLES, 2 * _SAMPLES))
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise UncountableError(
+                "its layers look at values (such as the experts that tokens go to), so what they compute is not known "
+                "without data"
+            ) from error
+        if has_experts:
+            return FlopCount(
+                forward=few.forward / _SAMPLES,
+                backward=few.backward / _SAMPLES,
+                blocks_forward=few.blocks / _SAMPLES,
+            )
         moved = (many.bytes - few.bytes) / _SAMPLES
         return FlopCount(
             forward=few.forward / _SAMPLES,
@@ -49,6 +74,19 @@ def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> Flop
             fixed_bytes=max(0.0, few.bytes - moved * _SAMPLES),
             blocks_forward=few.blocks / _SAMPLES,
         )
+
+
+class UncountableError(Exception):
+    """Why the operations of a model cannot be counted."""
+
+
+def _count_experts_of_each_token(module: nn.Module) -> bool:
+    """Whether the model has expert layers of transformers, which from now on compute by single tokens."""
+    able = getattr(module, "_can_set_experts_implementation", None)  # transformers 5
+    if able is None or not able():
+        return False
+    module.set_experts_implementation(_EXPERTS_BY_TOKEN)  # type: ignore[operator]
+    return True
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,6 @@ TESTED_BY: dict[str, str] = {
     "run/nodes.py": "integration/test_nodes.py",
     "worker/__main__.py": "launch/test_group.py",
     "worker/forked_ranks.py": "launch/test_group.py",
-    "worker/collectives.py": "worker/test_collective_operations.py",
     "worker/models/decoder.py": "worker/models/test_models.py",
     "worker/parallel/mesh.py": "worker/parallel/test_correctness.py",
     "worker/predicted_memory.py": "worker/test_model_memory.py",

@@ -16,24 +16,37 @@ import psutil
 import torch
 
 from torchscale.schema.launch.rank import HostLoad, MemoryUse
+from torchscale.schema.launch.task import LaunchTask
 
 _PROC_STAT = Path("/proc/stat")
+_BUSY_IN_PROCESSES = ("user", "nice", "system", "steal")
+_BUSY = (*_BUSY_IN_PROCESSES, "irq", "softirq")
+"""Kinds of time in which a core is not idle; that of guests is contained in ``user``."""
 
 
 class HostLoadMeter:
-    """CPU time from construction to :meth:`read`, of this rank and of everything on the CPUs ``cpus``."""
+    """CPU time from construction to :meth:`read`, of this rank and of everything on the CPUs ``cpus``.
 
-    def __init__(self, cpus: tuple[int, ...], *, pinned: bool) -> None:
-        self._cpus, self._pinned = cpus, pinned
-        self._wall, self._process, self._busy = perf_counter(), process_time(), _busy_seconds(cpus)
+    Without ``interrupts`` what their handlers take is left out: a rank that does nothing but send causes it, and no
+    process is charged for it.
+    """
+
+    def __init__(self, cpus: tuple[int, ...], *, pinned: bool, interrupts: bool = True) -> None:
+        self._cpus, self._pinned, self._fields = cpus, pinned, _BUSY if interrupts else _BUSY_IN_PROCESSES
+        self._wall, self._process, self._busy = perf_counter(), process_time(), _busy_seconds(cpus, self._fields)
         self._children = _children_seconds()
+
+    @property
+    def seconds(self) -> float:
+        """Since construction."""
+        return perf_counter() - self._wall
 
     def read(self) -> HostLoad:
         """Seconds since construction: wall time, busy time of the CPUs, CPU time of this rank with its loader
         processes."""
         return HostLoad(
             wall_seconds=perf_counter() - self._wall,
-            busy_seconds=_busy_seconds(self._cpus) - self._busy,
+            busy_seconds=max(0.0, _busy_seconds(self._cpus, self._fields) - self._busy),
             process_seconds=process_time() - self._process + self._by_children(),
             cores=len(self._cpus),
             pinned=self._pinned,
@@ -89,15 +102,20 @@ def usable_cpus() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
-def _busy_seconds(cpus: tuple[int, ...]) -> float:
+def host_load_meter(task: LaunchTask, *, interrupts: bool = True) -> HostLoadMeter:
+    """A meter of the cores that are this rank's, or where ranks share cores, of the launch's."""
+    pinned = task.cpu_sets is not None and task.exclusive_cores
+    return HostLoadMeter(usable_cpus() if pinned else launch_cpus(), pinned=pinned, interrupts=interrupts)
+
+
+def _busy_seconds(cpus: tuple[int, ...], kinds: tuple[str, ...]) -> float:
     """Time the given CPUs were not idle since boot; time stolen by the hypervisor counts as busy."""
     selected = set(cpus)
     total = 0.0
     for cpu, times in zip(_online_cpus(), psutil.cpu_times(percpu=True), strict=False):
         if cpu in selected:
             fields = times._asdict()
-            # guest time is contained in user time
-            total += sum(fields.get(name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
+            total += sum(fields.get(name, 0.0) for name in kinds)
     return total
 
 

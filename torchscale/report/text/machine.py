@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.machine.hardware import CopyRate
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
-from torchscale.report.text.labels import listed
+from torchscale.report.text.labels import listed, plural
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 
@@ -38,17 +38,20 @@ def format_slowest_share(share: float) -> str:
 
 
 def flagged_sizes(figures: CollectiveFigures) -> str:
-    """``5 of 14 sizes contended or noisy, left out``, of all operations together; empty where none is."""
+    """``5 of 14 sizes contended or noisy, left out of the highest bandwidth``, of all operations together; empty where
+    none is."""
     points = [point for curve in figures.curves for point in curve.points]
     flagged = [point for point in points if point.flags]
+    names = " or ".join(sorted({flag.value for point in flagged for flag in point.flags}))
     if not flagged:
         return ""
-    names = " or ".join(sorted({flag.value for point in flagged for flag in point.flags}))
-    text = f"{len(flagged)} of {len(points)} sizes {names}"
-    dirty = [curve.operation for curve in figures.curves if curve.peak.flags]
-    if not dirty:
-        return f"{text}, left out of the highest bandwidth"
-    return f"{text}, left out of the highest bandwidth, but of {', '.join(dict.fromkeys(dirty))} there is no other"
+    if len(flagged) == len(points):
+        return f"every size {names}"
+    text = f"{len(flagged)} of {plural(len(points), 'size')} {names}, left out of the highest bandwidth"
+    without_others = list(dict.fromkeys(curve.operation for curve in figures.curves if curve.peak.flags))
+    if not without_others:
+        return text
+    return f"{text} where others are left: not of {listed(without_others)}"
 
 
 def point_flag_lines(figures: CollectiveFigures) -> list[str]:

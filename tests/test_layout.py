@@ -69,7 +69,6 @@ TESTED_BY: dict[str, str] = {
     "report/terminal/comparison.py": "report/sections/test_comparison.py",
     "report/terminal/machine.py": "report/test_machine.py",
     "report/terminal/profile.py": "integration/test_diagnosis.py",
-    "report/terminal/run.py": "report/test_machine.py",
     "report/text/comparison.py": "report/sections/test_comparison.py",
     # Commands and what they call, tested through the command line.
     "cli/baseline.py": "cli/test_compare.py",

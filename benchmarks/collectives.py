@@ -1,4 +1,4 @@
-"""Time of collectives: ``torchscale comm`` ÷ a bare loop of ``torch.distributed`` calls, in one run, at every size.
+"""Time of collectives: ``measure collectives`` ÷ a bare loop of ``torch.distributed`` calls, in one run, at every size.
 
 ::
 

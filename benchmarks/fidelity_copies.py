@@ -6,9 +6,10 @@ process of its own; one rank on one core.
     python benchmarks/fidelity_copies.py --rounds 8             # about 15 minutes
     python benchmarks/fidelity_copies.py --rounds 8 --only mlp
 
-One process imports everything; every measurement runs in a copy of it (a fork), as cells do with ``launch.isolation:
-group``, so that it has a heap of its own and starts in milliseconds. Each round measures each way once, in an order
-that changes from round to round; a ratio is that of one round, the interval over rounds. Run it on a quiet machine.
+One process imports everything; every measurement runs in a copy of it (a fork), as ranks are on CPUs with
+``launch.isolation: group``, so that it has a heap of its own and starts in milliseconds. Each round measures each way
+once, in an order that changes from round to round; a ratio is that of one round, the interval over rounds. Run it on a
+quiet machine.
 """
 
 from __future__ import annotations

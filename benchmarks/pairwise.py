@@ -97,14 +97,14 @@ def main() -> None:
                     judge_pairs(nodes, fleet(nodes, case, noise, seed, heavy_tails=options.heavy_tails))
                     for seed in range(options.fleets)
                 ]
-                open_ = sum(each.status in (PairwiseStatus.UNDECIDED, PairwiseStatus.CANNOT_TELL) for each in judged)
+                open_ = sum(each.status in (PairwiseStatus.UNCLEAR, PairwiseStatus.CANNOT_TELL) for each in judged)
                 shares = (
                     sum(is_right(case, each) for each in judged),
                     open_,
                     sum(blames(case, each) for each in judged),
                 )
-                right, undecided, blamed = (f"{share / options.fleets:.1%}" for share in shares)
-                out.write(f"{nodes:>5} {noise:>6.0%}  {case.name:<18} {right:>7} {undecided:>12} {blamed:>13}\n")
+                right, unclear, blamed = (f"{share / options.fleets:.1%}" for share in shares)
+                out.write(f"{nodes:>5} {noise:>6.0%}  {case.name:<18} {right:>7} {unclear:>12} {blamed:>13}\n")
                 out.flush()
     large = Case("large", nodes={64: options.slow}, links=dict.fromkeys(((0, 1), (5, 77), (100, 127)), options.slow))
     for noise in options.noise:

@@ -1,34 +1,42 @@
-"""Share of a sweep of short cells that is spent in steps: ``launch.isolation`` cell and group, against bare torchruns.
+"""Share of a sweep of short cells that is spent in steps, and what its launches cost: ``launch.isolation`` cell and
+group, against bare torchruns.
 
 ::
 
     python benchmarks/sweep_efficiency.py --repeats 3             # twelve cells
-    python benchmarks/sweep_efficiency.py --cells 60 --ways group # sixty, in one torchrun alone
+    python benchmarks/sweep_efficiency.py --cells 60 --ways group # sixty, with one import of PyTorch
     python benchmarks/sweep_efficiency.py --cells 1 --repeats 8   # one cell: what torchscale adds to a torchrun
     python benchmarks/sweep_efficiency.py --cells 1 --steps 300
+    python benchmarks/sweep_efficiency.py --ways group --against before=/tmp/before --repeats 5  # two versions
 
 Cells: tiny-resnet at several batch sizes on one and two ranks, each with a fixed number of warm-up and timed steps; one
 cell is batch 32 on one rank. The share is the time in warm-up and measured steps ÷ the total wall time; "with
-diagnosis" adds the steps without gradient sync that launches of several ranks run for it. Wall times are also given as
-a ratio to the bare torchruns, which are started one after the other and check nothing. Throughput of group ÷ cell: of
-all cells, the interval over cells.
+diagnosis" adds the steps without gradient sync that launches of several ranks run for it. CPU time is that of all
+processes: other work on the machine changes it less than wall time. Both are medians, and given as ratios to the first
+way of the same round: to the bare torchruns, which are started one after the other and check nothing, or to the group
+of another version (``--against NAME=DIRECTORY``, a checkout). Throughput of group ÷ cell: of all cells, the interval
+over cells.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fidelity import describe
+
+from torchscale.launch.process import adopt_orphans
 
 HERE = Path(__file__).resolve().parent
 WAYS = ("bare", "cell", "group")
@@ -53,10 +61,11 @@ class Cells:
 
 @dataclass(frozen=True)
 class Measured:
-    """A sweep: wall time, and the parts of it in steps and in the diagnosis's steps, in seconds; samples per second by
-    cell."""
+    """A sweep: wall time, and the parts of it in steps and in the diagnosis's steps, and CPU time, in seconds; samples
+    per second by cell."""
 
     wall: float
+    cpu: float
     steps: float
     diagnosis: float
     rates: dict[tuple[int, int], float]
@@ -70,35 +79,55 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--cells", type=int, default=12, help="1, or an even number")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--against", action="append", default=[], metavar="NAME=DIRECTORY")
     arguments = parser.parse_args()
+    adopt_orphans()
     if arguments.cells == 1:
         cells = Cells((32,), (1,), arguments.warmup, arguments.steps)
     else:
         count = arguments.cells // 2
         batches = BATCHES if count <= len(BATCHES) else tuple(range(3, 3 + count))
         cells = Cells(batches[:count], (1, 2), arguments.warmup, arguments.steps)
-    ways: dict[str, Callable[[], Measured]] = {
-        "bare": lambda: _bare(cells),
-        "cell": lambda: _sweep("cell", cells),
-        "group": lambda: _sweep("group", cells),
-    }
-    ways = {name: ways[name] for name in arguments.ways}
+    ways = {name.partition("=")[0]: _way("group", cells, name.partition("=")[2]) for name in arguments.against}
+    ways |= {name: _way(name, cells) for name in arguments.ways}
     measured: dict[str, list[Measured]] = {name: [] for name in ways}
     for number in range(arguments.repeats):
         for name in list(ways)[:: -1 if number % 2 else 1]:
             measured[name].append(ways[name]())
     print(f"{cells.count} cells of {cells.warmup} + {cells.steps} steps, {arguments.repeats} times")
+    first = next(iter(ways))
     for name, sweeps in measured.items():
-        wall = statistics.fmean(sweep.wall for sweep in sweeps)
-        share = statistics.fmean(sweep.steps / sweep.wall for sweep in sweeps)
-        both = statistics.fmean((sweep.steps + sweep.diagnosis) / sweep.wall for sweep in sweeps)
-        line = f"  {name:5}  {wall:5.1f} s, {share:5.1%} in steps, {both:5.1%} with diagnosis"
-        if "bare" in ways and arguments.repeats > 1:
-            pairs = zip(sweeps, measured["bare"], strict=True)
-            line += f"; ÷ bare {describe([mine.wall / bare.wall for mine, bare in pairs])}"
-        print(line)
+        wall = statistics.median(sweep.wall for sweep in sweeps)
+        cpu = statistics.median(sweep.cpu for sweep in sweeps)
+        share = statistics.median(sweep.steps / sweep.wall for sweep in sweeps)
+        both = statistics.median((sweep.steps + sweep.diagnosis) / sweep.wall for sweep in sweeps)
+        print(f"  {name:5}  {wall:5.1f} s, {cpu:5.1f} s of CPU, {share:5.1%} in steps, {both:5.1%} with diagnosis")
+        if name != first and arguments.repeats > 1:
+            pairs = list(zip(sweeps, measured[first], strict=True))
+            print(f"    wall ÷ {first}: {describe([mine.wall / theirs.wall for mine, theirs in pairs])}")
+            print(f"    CPU ÷ {first}: {describe([mine.cpu / theirs.cpu for mine, theirs in pairs])}")
     if {"cell", "group"} <= set(ways) and cells.count > 1:
         print("  throughput, group ÷ cell:", describe(_throughput_ratios(measured)))
+
+
+def _way(name: str, cells: Cells, source: str = "") -> Callable[[], Measured]:
+    """Torchruns of the bare loop, or sweeps of the torchscale in ``source`` (by default the installed one)."""
+
+    def measure() -> Measured:
+        before = _children_cpu()
+        measured = _bare(cells) if name == "bare" else _sweep(name, cells, source)
+        return replace(measured, cpu=_children_cpu() - before)
+
+    return measure
+
+
+def _children_cpu() -> float:
+    """CPU seconds of all processes below this one, which have ended: also of those that it has adopted."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, 0):
+            pass
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _throughput_ratios(measured: dict[str, list[Measured]]) -> list[float]:
@@ -110,7 +139,7 @@ def _throughput_ratios(measured: dict[str, list[Measured]]) -> list[float]:
     ]
 
 
-def _sweep(isolation: str, cells: Cells) -> Measured:
+def _sweep(isolation: str, cells: Cells, source: str) -> Measured:
     """``torchscale benchmark`` on all cells."""
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "config.json"
@@ -130,8 +159,10 @@ def _sweep(isolation: str, cells: Cells) -> Measured:
         config.write_text(json.dumps(content))
         out = Path(directory) / "out"
         command = [sys.executable, "-m", "torchscale", "--quiet", "benchmark", str(config), "-o", str(out)]
+        environment = {**_environment(), "PYTHONPATH": str(Path(source).resolve())} if source else _environment()
         started = time.perf_counter()
-        subprocess.run(command, check=True, env=_environment(), stdout=subprocess.DEVNULL)
+        # Its own directory is the first place that ``-m`` looks at.
+        subprocess.run(command, check=True, env=environment, cwd=source or None, stdout=subprocess.DEVNULL)
         wall = time.perf_counter() - started
         records = [json.loads(path.read_text()) for path in out.glob("cells/*/launch-0/record.json")]
     assert len(records) == cells.count
@@ -144,7 +175,7 @@ def _sweep(isolation: str, cells: Cells) -> Measured:
         steps = sum(ranks[0]["batches"]["steps"])
         samples = ranks[0]["samples_per_step"]
         rates[samples, len(ranks)] = samples * len(ranks) * steps / seconds
-    return Measured(wall, in_steps, diagnosis, rates)
+    return Measured(wall, 0.0, in_steps, diagnosis, rates)
 
 
 def _bare(cells: Cells) -> Measured:
@@ -163,7 +194,7 @@ def _bare(cells: Cells) -> Measured:
                 rate = json.loads(out.read_text())["samples_per_second"]
                 in_steps += (cells.warmup + cells.steps) * batch * ranks / rate
                 rates[batch, ranks] = rate
-    return Measured(time.perf_counter() - started, in_steps, 0.0, rates)
+    return Measured(time.perf_counter() - started, 0.0, in_steps, 0.0, rates)
 
 
 def _environment() -> dict[str, str]:

@@ -35,7 +35,9 @@ def page() -> str:
 def _sections(command: Any, path: tuple[str, ...]) -> Iterator[str]:  # noqa: ANN401 - Typer's own click has no public types
     if path:
         yield _section(command, path)
-    for name, child in getattr(command, "commands", {}).items():
+    names = command.list_commands(None) if hasattr(command, "commands") else ()
+    for name in names:
+        child = command.commands[name]
         if not child.hidden:
             yield from _sections(child, (*path, name))
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import types
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel
 
+from torchscale.catalog.presets import HARDWARE_PRESETS
 from torchscale.config.experiment import Experiment
 from torchscale.config.sections import PRESETS
+from torchscale.run.init import config_text
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
@@ -36,34 +40,67 @@ was expected.
 
 An **axis** takes a value or a list; every combination of all axes is a cell.
 
-`torchscale config show` prints a config with every default, `torchscale config schema` the JSON Schema for editors.
-The output of `config show` loads to the same experiment. It contains every key, so adding another `benchmark.preset`
-to it changes nothing.
+`torchscale benchmark --show-config` prints a config with every default, `torchscale docs schema config` the JSON Schema
+for editors. The output of `--show-config` loads to the same experiment. It contains every key, so adding another
+`benchmark.preset` to it changes nothing.
 """
 
 
 def page() -> str:
     """The complete page as Markdown."""
-    parts = [HEAD, "## Top level\n", _table(Experiment, "")]
-    for name, field in Experiment.model_fields.items():
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, BaseModel):
+    everyday = everyday_keys()
+    rows = dict(_rows(Experiment, ""))
+    for name, section in _sections().items():
+        rows |= _rows(section, f"{name}.")
+    parts = [
+        HEAD,
+        "## Everyday keys\n",
+        "What `torchscale init` writes.\n",
+        _table({key: rows[key] for key in everyday}),
+    ]
+    parts += ["## Rarely needed\n", "### Top level\n", _table(_without(everyday, _rows(Experiment, "")))]
+    for name, section in _sections().items():
+        rest = _without(everyday, _rows(section, f"{name}."))
+        if rest:
             doc = (section.__doc__ or "").strip().partition("\n")[0]
-            parts += [f"## `{name}`\n", f"{doc}\n", _table(section, f"{name}.")]
+            parts += [f"### `{name}`\n", f"{doc}\n", _table(rest)]
     parts += ["## Presets\n", _presets()]
     return "\n".join(parts)
 
 
-def _table(model: type[BaseModel], prefix: str) -> str:
-    rows = ["| key | takes | default | |", "|---|---|---|---|"]
+def everyday_keys() -> list[str]:
+    """Of the config that ``init`` writes, in its order."""
+    keys = []
+    for key, value in yaml.safe_load(config_text(HARDWARE_PRESETS["cpu"])).items():
+        keys += [f"{key}.{below}" for below in value] if isinstance(value, dict) else [key]
+    return keys
+
+
+def _sections() -> dict[str, type[BaseModel]]:
+    """Key → model of every key whose value is a mapping of keys."""
+    annotations = {name: field.annotation for name, field in Experiment.model_fields.items()}
+    return {name: kind for name, kind in annotations.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
+
+
+def _without(keys: Iterable[str], rows: Mapping[str, str]) -> dict[str, str]:
+    return {key: row for key, row in rows.items() if key not in set(keys)}
+
+
+def _table(rows: Mapping[str, str]) -> str:
+    return "\n".join(["| key | takes | default | |", "|---|---|---|---|", *rows.values()]) + "\n"
+
+
+def _rows(model: type[BaseModel], prefix: str) -> dict[str, str]:
+    """Key → row of a table."""
+    rows = {}
     for name, field in model.model_fields.items():
         annotation = field.annotation
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             continue
         default = "required" if field.is_required() else f"`{_shown(field.get_default(call_default_factory=True))}`"
         description = (field.description or "").replace("|", "\\|")
-        rows.append(f"| `{prefix}{name}` | {_takes(annotation)} | {default} | {description} |")
-    return "\n".join(rows) + "\n"
+        rows[f"{prefix}{name}"] = f"| `{prefix}{name}` | {_takes(annotation)} | {default} | {description} |"
+    return rows
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401 - any default

@@ -343,13 +343,13 @@ def sharded(session: Session, seconds: float) -> Outcome:
 
 
 def collectives(session: Session, seconds: float) -> Outcome:
-    """``comm`` over two GPUs with two algorithms."""
+    """``measure collectives`` over two GPUs with two algorithms."""
     count = session.facts["software"]["cuda_devices"]
     if count < 2:
         return Outcome(NOT_APPLICABLE, "one GPU")
-    folder = ("-o", str(session.directory / "comm"))
+    folder = ("-o", str(session.directory / "collectives"))
     sizes = ("--op", "all_reduce,all_gather", "-b", "1MiB", "-e", "64MiB", "--algo", "Ring,Tree", "--gpus", str(count))
-    ran = session.run("comm", *sizes, *folder, "--json", seconds=seconds)
+    ran = session.run("measure", "collectives", *sizes, *folder, "--json", seconds=seconds)
     if ran.document is None:
         return Outcome(FAIL, ran.problem())
     states = {cell["state"] for cell in ran.document}
@@ -363,7 +363,9 @@ def collectives(session: Session, seconds: float) -> Outcome:
 def peak_rates(session: Session, seconds: float) -> Outcome:
     """Measured rates lie below the documented ones, and not far below."""
     sizes = ("--hardware.matmul_sizes=[4096,8192]", "--seconds", "0.1", "--gpus", "1")
-    ran = session.run("hardware", *sizes, "-o", str(session.directory / "hardware"), "--json", seconds=seconds)
+    ran = session.run(
+        "measure", "hardware", *sizes, "-o", str(session.directory / "hardware"), "--json", seconds=seconds
+    )
     if ran.document is None or ran.document[0]["figures"] is None:
         return Outcome(FAIL, ran.problem() if ran.document is None else ran.document[0]["reason"])
     figures = ran.document[0]["figures"]
@@ -383,7 +385,7 @@ def peak_rates(session: Session, seconds: float) -> Outcome:
 def memory_prediction(session: Session, seconds: float) -> Outcome:
     """The predicted peak is that of the allocator."""
     folder = ("-o", str(session.directory / "memory"))
-    ran = session.run("memory", *MODEL, "--precision", "bf16", *folder, "--json", seconds=seconds)
+    ran = session.run("measure", "memory", *MODEL, "--precision", "bf16", *folder, "--json", seconds=seconds)
     if ran.document is None or ran.document[0]["state"] != "ok":
         return Outcome(FAIL, ran.problem() if ran.document is None else str(ran.document[0]["reason"]))
     cell = ran.document[0]
@@ -398,7 +400,7 @@ def max_batch(session: Session, seconds: float) -> Outcome:
     """The search for the largest batch ends with one that fits, below a limit in the allocator."""
     search = ("--model", "decoder-small", "--find-max-batch", "--batch-size", "2", "--largest", "16", "--limit", "8GiB")
     folder = ("-o", str(session.directory / "max-batch"))
-    ran = session.run("memory", *search, "--precision", "bf16", *folder, "--json", seconds=seconds)
+    ran = session.run("measure", "memory", *search, "--precision", "bf16", *folder, "--json", seconds=seconds)
     if ran.document is None:
         return Outcome(FAIL, ran.problem())
     trials = [f"{trial['batch_size']} {trial['state']}" for trial in ran.document["trials"]]
@@ -409,7 +411,7 @@ def max_batch(session: Session, seconds: float) -> Outcome:
 def out_of_memory(session: Session, seconds: float) -> Outcome:
     """A cell above its limit ends as out of memory, and no other way."""
     folder = ("-o", str(session.directory / "oom"))
-    ran = session.run("memory", *MODEL, "--limit", "256MiB", *folder, "--json", seconds=seconds)
+    ran = session.run("measure", "memory", *MODEL, "--limit", "256MiB", *folder, "--json", seconds=seconds)
     if ran.document is None:
         return Outcome(FAIL, ran.problem())
     cell = ran.document[0]

@@ -74,8 +74,8 @@ def table(installations: Sequence[Installation]) -> str:
     """The figures as a table in Markdown."""
     rows = []
     for it in installations:
-        name = "torchscale" if it.name == "core" else f"torchscale[{it.name}]"
-        rows.append(f"| `{name}` | {it.packages} | {it.megabytes:.0f} | {it.seconds:.0f} |")
+        name = it.name if it.name == "core" else f"`[{it.name}]`"
+        rows.append(f"| {name} | {it.packages} | {it.megabytes:.0f} | {it.seconds:.0f} |")
     return "\n".join(["| install | packages | MB | s |", "|---|---|---|---|", *rows]) + "\n"
 
 

@@ -93,11 +93,11 @@ def test_a_run_is_measured_summarized_reported_and_compared(tmp_path: Path) -> N
     uploaded = STEPS[-1]["with"]["path"].replace("${{ inputs.output-dir }}", "results/action").split()
     assert [path for path in uploaded if not (tmp_path / path).is_file()] == []
 
-    save = ["torchscale", "baseline", "save", "main", "--source", "results/action"]
+    save = ["torchscale", "compare", "results/action", "--save", "main"]
     subprocess.run(save, cwd=tmp_path, env=runner.env, check=True, capture_output=True, timeout=60)
     # Results against themselves: both sides are equal, whatever this machine does meanwhile.
     compare = "Compare with the baseline"
-    same = {"config": config, "install": "", "baseline": "main", "compare_options": "--allow-undecided --accept-flags"}
+    same = {"config": config, "install": "", "baseline": "main", "compare_options": "--accept unclear,flags"}
     assert runner.run(compare, **same) == {compare: 0}, runner.last_errors
     assert runner.output.read_text() == "regression=false\n"
     assert "0.0 %" in runner.summary.read_text()

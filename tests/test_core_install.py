@@ -1,4 +1,4 @@
-"""The core without extras: what ``pip install torchscale`` alone must be able to do, and what it says of the rest."""
+"""The core without extras: what an installation without extras must be able to do, and what it says of the rest."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def normal(requirement: str) -> str:
 
 def core_distributions() -> set[str]:
     """The core's requirements, and theirs."""
-    pending, known = [normal(one) for one in PROJECT["dependencies"]], {"torchscale"}
+    pending, known = [normal(one) for one in PROJECT["dependencies"]], {PROJECT["name"], "torchscale"}
     while pending:
         name = pending.pop()
         if name in known:
@@ -119,7 +119,7 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
     while pending:
         name = pending.pop()
         whole.add(name)
-        inner = [part for one in extras[name] for part in re.findall(r"^torchscale\[(.*)\]", one)]
+        inner = [part for one in extras[name] for part in re.findall(rf"^{PROJECT['name']}\[(.*)\]", one)]
         pending += ",".join(inner).split(",") if inner else []
     assert whole == set(extras) - {"docs", "dev"}  # those two are for who works on torchscale itself
 
@@ -130,7 +130,7 @@ def test_reading_and_comparing_needs_no_extra(results: Path) -> None:
         ("compare", "before", "after"): "0.0 %",
         ("compare", "before", "after", "--format", "md", "--output", "-"): "| ",
         ("compare", "before", "after", "--format", "json", "--output", "-"): '"schema_version"',
-        ("list", "models"): "resnet50",
+        ("docs", "names", "models"): "resnet50",
         ("docs", "compare"): "# ",
         ("runs", "."): "before",
         ("report", "before", "--format", "terminal"): "samples/s",
@@ -138,7 +138,7 @@ def test_reading_and_comparing_needs_no_extra(results: Path) -> None:
         ("export", "--to", "junit", "before"): "<testsuite",
         ("export", "--to", "openmetrics", "before"): "# EOF",
         ("export", "--to", "github-summary", "before"): "samples/s",
-        ("baseline", "save", "main", "--source", "before"): "",
+        ("compare", "before", "--save", "main"): "",
         ("compare", "main", "after"): "0.0 %",
         ("history", "."): "newest",
     }
@@ -149,14 +149,14 @@ def test_reading_and_comparing_needs_no_extra(results: Path) -> None:
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(results: Path) -> None:
-    report = "needs {}, which is not installed\nhint: pip install 'torchscale[report]'\n"
-    train = "error: training needs torch, which is not installed\nhint: pip install 'torchscale[train]'\n"
+    report = "needs {}, which is not installed\nhint: pip install 'torchscale-bench[report]'\n"
+    train = "error: training needs torch, which is not installed\nhint: pip install 'torchscale-bench[train]'\n"
     expected = {
         ("report", "before"): "error: the format html " + report.format("jinja2"),
         ("report", "before", "-o", "a.pdf"): "error: the format pdf " + report.format("weasyprint"),
         ("report", "serve", "before"): "error: the format html " + report.format("jinja2"),
         ("benchmark", "--model", "tiny-gpt2", "--batch-size", "8", "--gpus", "1"): train,
-        ("comm",): train,
+        ("measure", "collectives"): train,
     }
     ended = core(results, list(expected))
     for (arguments, message), (code, _, err) in zip(expected.items(), ended, strict=True):

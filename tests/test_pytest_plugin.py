@@ -44,9 +44,9 @@ class Project:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.baseline = directory / "baselines" / "pytest.json"
-        installed = directory / "site" / "torchscale-1.dist-info"
+        installed = directory / "site" / "torchscale_bench-1.dist-info"
         installed.mkdir(parents=True)
-        (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: torchscale\nVersion: 1\n")
+        (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: torchscale-bench\nVersion: 1\n")
         entries = [f"{name} = {module}" for name, module in PROJECT["entry-points"]["pytest11"].items()]
         (installed / "entry_points.txt").write_text("\n".join(["[pytest11]", *entries, ""]))
         (directory / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
@@ -128,7 +128,7 @@ def test_sum(torchscale):
     project.baseline.write_text(json.dumps(content))
     skipped = project.pytest("-rs")
     assert skipped.returncode == 0, skipped.stdout
-    assert "not decided, contended: it waited for a core" in skipped.stdout
+    assert "unclear, contended: it waited for a core" in skipped.stdout
 
 
 def test_sessions_are_added_and_other_tests_keep_theirs(project: Project) -> None:

@@ -130,7 +130,7 @@ class Measure:
             change = self._run.compared(session, baseline, share)
         self._run.lines.append(f"{key}: {timing.describe_session(session)}: {change.describe()}")
         if change.is_slower and session.is_contended and not self._run.accept_contended:
-            pytest.skip(f"not decided, {timing.format_contention(session)}, measured twice: {change.describe()}")
+            pytest.skip(f"unclear, {timing.format_contention(session)}, measured twice: {change.describe()}")
         if change.is_slower:
             pytest.fail(f"slower than the baseline, measured twice: {change.describe()}", pytrace=False)
         return session

@@ -109,17 +109,20 @@ def test_flags_have_no_type_in_the_help(tmp_path: Path) -> None:
         assert "--verbose" in shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["gen-config", "-o", "a b.yaml"], "type: torchscale init -o 'a b.yaml'"),
-        (["run", "--model", "gpt2"], "type: torchscale benchmark --model gpt2"),
-        (["suite"], "type: torchscale benchmark"),
-    ],
-)
-def test_a_command_of_another_tool_answers_with_the_line_to_type(
-    tmp_path: Path, arguments: list[str], line: str
-) -> None:
-    done = torchscale(tmp_path, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert line in done.stderr
+def test_other_spellings_are_not_taken_from_a_subcommand() -> None:
+    """It has options of its own: ``--batch-sizes`` may be one."""
+    app, group = typer.Typer(), typer.Typer(cls=OverridableGroup, invoke_without_command=True)
+    seen: dict[str, object] = {}
+
+    @group.callback()
+    def show(batch: Annotated[str, typer.Option("--batch-size")] = "") -> None:
+        seen.update(batch=batch)
+
+    @group.command("deep")
+    def deep(sizes: Annotated[str, typer.Option("--batch-sizes")] = "") -> None:
+        seen.update(sizes=sizes)
+
+    app.add_typer(group, name="show")
+    finish_commands(app)
+    assert CliRunner().invoke(app, ["show", "--batch-sizes", "8", "deep", "--batch-sizes", "9"]).exit_code == 0
+    assert seen == {"batch": "8", "sizes": "9"}

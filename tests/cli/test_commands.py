@@ -41,7 +41,7 @@ def test_version_and_help(tmp_path: Path) -> None:
     assert torchscale(tmp_path, "--version").stdout == f"torchscale {__version__}\n"
     done = torchscale(tmp_path, "--help")
     assert done.returncode == 0
-    for command in ("validate", "benchmark", "report", "compare", "baseline", "init", "config", "list"):
+    for command in ("validate", "benchmark", "report", "compare", "measure", "init", "docs"):
         assert command in done.stdout
 
 
@@ -55,10 +55,13 @@ def test_version_and_help(tmp_path: Path) -> None:
         "report serve",
         "runs",
         "compare",
-        "baseline save",
+        "runs baselines",
         "init",
-        "list",
+        "measure",
+        "measure memory",
         "docs",
+        "docs names",
+        "docs schema",
     ],
 )
 def test_every_command_has_help_with_an_example(tmp_path: Path, command: str) -> None:
@@ -183,16 +186,16 @@ def test_a_started_config_loads_for_every_machine(tmp_path: Path) -> None:
     assert torchscale(tmp_path, "init", "--force").returncode == 0
 
 
-def test_config_show_and_schema(tmp_path: Path) -> None:
+def test_a_config_is_shown_with_every_default_and_has_a_schema(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
-    shown = torchscale(tmp_path, "config", "show", "config.yaml", "--training.precision=amp")
+    shown = torchscale(tmp_path, "benchmark", "config.yaml", "--training.precision=amp", "--show-config")
     assert yaml.safe_load(shown.stdout)["training"]["precision"] == ["fp16"]
     assert "models: [resnet50, bert-large]\n" in shown.stdout
     (tmp_path / "again.yaml").write_text(shown.stdout)
-    assert torchscale(tmp_path, "config", "show", "again.yaml").stdout == shown.stdout
-    as_json = torchscale(tmp_path, "config", "show", "config.yaml", "--format", "json")
+    assert torchscale(tmp_path, "benchmark", "again.yaml", "--show-config").stdout == shown.stdout
+    as_json = torchscale(tmp_path, "benchmark", "config.yaml", "--show-config", "--json")
     assert json.loads(as_json.stdout)["batch_sizes"] == [64, 128, 256]
-    assert json.loads(torchscale(tmp_path, "config", "schema").stdout)["title"] == "Experiment"
+    assert json.loads(torchscale(tmp_path, "docs", "schema", "config").stdout)["title"] == "Experiment"
 
 
 def test_ready_made_experiments_are_listed_and_written(tmp_path: Path) -> None:
@@ -215,8 +218,8 @@ def test_ready_made_experiments_are_listed_and_written(tmp_path: Path) -> None:
         assert (refused.returncode, message in refused.stderr) == (2, True), arguments
 
 
-def test_list(tmp_path: Path) -> None:
-    everything = json.loads(torchscale(tmp_path, "list", "--json").stdout)
+def test_the_names_that_a_config_may_use(tmp_path: Path) -> None:
+    everything = json.loads(torchscale(tmp_path, "docs", "names", "--json").stdout)
     kinds = {"models", "strategies", "precisions", "optimizers", "presets", "hardware", "devices", "links"}
     assert set(everything) == kinds
     assert {"name": "nvlink4", "per direction": 450e9}.items() <= everything["links"][2].items()
@@ -227,11 +230,12 @@ def test_list(tmp_path: Path) -> None:
     h100 = next(row for row in everything["devices"] if row["name"] == "H100 SXM")
     assert h100["memory bandwidth"] == 3.35e12
     assert h100["dense peaks"]["bf16"] == pytest.approx(989.4e12)
-    narrow = torchscale(tmp_path, "list", "models", columns=80).stdout
+    narrow = torchscale(tmp_path, "docs", "names", "models", columns=80).stdout
     assert "25.6 M" in narrow
     assert "sequence_length=2048" in narrow.replace("\n", "").replace(" ", "")
     assert "…" not in narrow
-    shown = torchscale(tmp_path, "list", "devices", columns=200).stdout + torchscale(tmp_path, "list", "links").stdout
+    shown = torchscale(tmp_path, "docs", "names", "devices", columns=200).stdout
+    shown += torchscale(tmp_path, "docs", "names", "links").stdout
     assert "3.35 TB/s" in shown
     assert "bf16 989 TFLOP/s" in shown
     assert "450 GB/s" in shown

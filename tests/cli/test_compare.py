@@ -1,4 +1,4 @@
-"""``compare`` and ``baseline`` through the whole program."""
+"""``compare`` and baselines through the whole program."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_one_launch_decides_nothing_and_fails_unless_that_is_allowed(tmp_path: P
     measured(tmp_path / "once", [1.5])
     done = torchscale(tmp_path, "compare", "before", "once")
     assert done.returncode == 1
-    assert "not decidable" in done.stdout
+    assert "unclear (launches)" in done.stdout
     assert "-33.3 %" in done.stdout
     (reason,) = done.stderr.splitlines()
     assert "1 cell not measured, or less than in the reference" in reason
-    assert "nothing could be decided (fewer than three launches on a side" in reason
-    allowed = torchscale(tmp_path, "compare", "before", "once", "--allow-missing", "--allow-undecided")
+    assert "a loss of 25.0 % is not excluded (fewer than 3 launches on a side" in reason
+    allowed = torchscale(tmp_path, "compare", "before", "once", "--accept", "missing,unclear")
     assert (allowed.returncode, allowed.stderr) == (0, "")
     assert torchscale(tmp_path, "compare", "before", "once", "--fail-on", "never").returncode == 0
 
@@ -72,8 +72,8 @@ def test_other_devices_are_refused_until_asked_for_and_then_named(tmp_path: Path
     refused = torchscale(tmp_path, "compare", "here", "there")
     assert refused.returncode == 2
     assert "differ in device (Test Processor | Another Processor)" in refused.stderr
-    assert "--force" in refused.stderr
-    forced = torchscale(tmp_path, "compare", "here", "there", "--force")
+    assert "--accept versions" in refused.stderr
+    forced = torchscale(tmp_path, "compare", "here", "there", "--accept", "versions")
     assert forced.returncode == 0
     assert "device: Test Processor | Another Processor" in forced.stdout
 
@@ -115,7 +115,7 @@ def test_a_directory_of_runs_is_compared_with_a_named_one(tmp_path: Path) -> Non
 
 def test_an_older_baseline_without_flags_of_launches_is_read(tmp_path: Path) -> None:
     measured(tmp_path / "a")
-    torchscale(tmp_path, "baseline", "save", "main", "--source", "a")
+    torchscale(tmp_path, "compare", "a", "--save", "main")
     path = tmp_path / "baselines" / "main.json"
     content = json.loads(path.read_text())
     for launch in content["cells"][0]["launches"]:
@@ -127,7 +127,7 @@ def test_an_older_baseline_without_flags_of_launches_is_read(tmp_path: Path) -> 
     done = torchscale(tmp_path, "compare", "main", "a")
     assert done.returncode == 1
     assert "unclear (contended)" in done.stdout
-    assert torchscale(tmp_path, "compare", "main", "a", "--accept-flags").returncode == 0
+    assert torchscale(tmp_path, "compare", "main", "a", "--accept", "flags").returncode == 0
 
 
 def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
@@ -155,7 +155,12 @@ def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
         (("a", "a", "--cost", "1", "2", "3"), "3 prices for 2 sides"),
         (("a", "a", "--match", "modle"), "--match modle: expected some of model, batch"),
         (("a", "a", "--reference", "b"), "--reference b: no such side; expected one of a (1), a (2)"),
-        (("a", "a", "--fail-on", "undecided", "--allow-undecided"), "contradicts"),
+        (("a", "a", "--fail-on", "unclear", "--accept", "unclear"), "contradicts"),
+        (("a", "a", "--accept", "undecided"), "write --accept unclear"),
+        (("a", "a", "--accept", "noise"), "--accept noise: expected one of missing, unclear, flags, versions"),
+        (("a", "a", "--save", "kept"), "--save kept keeps one result, not 2"),
+        (("a", "--save", "kept", "--threshold", "3%"), "--threshold is for a comparison, and --save kept makes none"),
+        (("a", "a", "--replace"), "--replace is for --save"),
         (("1.5", "--cost", "2"), "only prices of --cost were given"),
         (("a", "a", "--format", "md", "--format", "html", "--output", "x"), "takes one --format"),
     ],
@@ -184,20 +189,20 @@ def test_every_form_is_written(tmp_path: Path) -> None:
 def test_a_baseline_is_kept_listed_shown_and_compared_with(tmp_path: Path) -> None:
     measured(tmp_path / "a")
     measured(tmp_path / "b", [second * 1.1 for second in STEADY])
-    saved = torchscale(tmp_path, "baseline", "save", "main", "--source", "a")
+    saved = torchscale(tmp_path, "compare", "a", "--save", "main")
     assert saved.returncode == 0, saved.stderr
     assert "baselines/main.json (1 of 1 cells measured)" in saved.stderr
-    assert torchscale(tmp_path, "baseline", "save", "main", "--source", "b").returncode == 2
-    listed = json.loads(torchscale(tmp_path, "baseline", "list", "--json").stdout)
+    assert torchscale(tmp_path, "compare", "b", "--save", "main").returncode == 2
+    listed = json.loads(torchscale(tmp_path, "runs", "baselines", "--json").stdout)
     assert [(row["name"], row["cells"], row["launches"]) for row in listed] == [("main", 1, 3)]
-    assert "main" in torchscale(tmp_path, "baseline", "list").stdout
-    assert "samples/s\ncell" in torchscale(tmp_path, "baseline", "show", "main").stdout
+    assert "main" in torchscale(tmp_path, "runs", "baselines").stdout
+    assert "samples/s\ncell" in torchscale(tmp_path, "runs", "baselines", "main").stdout
     assert torchscale(tmp_path, "compare", "main", "a").returncode == 0
     assert torchscale(tmp_path, "compare", "baselines/main.json", "b").returncode == 1
     for name in ("../main", "", ".hidden", "a/b"):
-        assert torchscale(tmp_path, "baseline", "save", name, "--source", "a").returncode == 2
+        assert torchscale(tmp_path, "compare", "a", "--save", name).returncode == 2
     (tmp_path / "baselines" / "torn.json").write_text('{"cells": [')
-    assert "Invalid JSON" in torchscale(tmp_path, "baseline", "list").stdout
+    assert "Invalid JSON" in torchscale(tmp_path, "runs", "baselines").stdout
 
 
 def test_a_record_is_a_side_too(tmp_path: Path) -> None:
@@ -205,11 +210,23 @@ def test_a_record_is_a_side_too(tmp_path: Path) -> None:
     (record,) = (tmp_path / "a").glob("cells/*/launch-1/record.json")
     done = torchscale(tmp_path, "compare", "a", str(record))
     assert done.returncode == 1, "a launch alone decides nothing"
-    assert "not decidable" in done.stdout
+    assert "unclear (launches)" in done.stdout
     copied = tmp_path / "alone" / "record.json"
     copied.parent.mkdir()
     copied.write_bytes(record.read_bytes())
     assert "cell.json: not there" in torchscale(tmp_path, "compare", "a", str(copied)).stderr
+
+
+def test_a_kept_result_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    measured(tmp_path / "a")
+    measured(tmp_path / "b", [second * 1.1 for second in STEADY])
+    assert torchscale(tmp_path, "compare", "a", "--save", "main").returncode == 0
+    kept = (tmp_path / "baselines" / "main.json").read_bytes()
+    refused = torchscale(tmp_path, "compare", "b", "--save", "main")
+    assert (refused.returncode, "pass --replace" in refused.stderr) == (2, True)
+    assert (tmp_path / "baselines" / "main.json").read_bytes() == kept
+    assert torchscale(tmp_path, "compare", "b", "--save", "main", "--replace").returncode == 0
+    assert (tmp_path / "baselines" / "main.json").read_bytes() != kept
 
 
 @pytest.mark.parametrize("content", ["[" * 200_000, '{"cells":' * 100_000, "\0", "", "[1, 2]", "null"])
@@ -233,7 +250,7 @@ def test_a_file_that_is_nothing_of_ours_is_told_in_a_line(tmp_path: Path, conten
 )
 def test_a_baseline_with_figures_that_cannot_be_is_refused(tmp_path: Path, key: str, value: float, told: str) -> None:
     measured(tmp_path / "a")
-    torchscale(tmp_path, "baseline", "save", "main", "--source", "a")
+    torchscale(tmp_path, "compare", "a", "--save", "main")
     path = tmp_path / "baselines" / "main.json"
     content = json.loads(path.read_text())
     content["cells"][0]["launches"][0]["values"][key] = value
@@ -247,7 +264,7 @@ def test_a_baseline_with_figures_that_cannot_be_is_refused(tmp_path: Path, key: 
 
 def test_a_newer_baseline_is_refused_by_its_version(tmp_path: Path) -> None:
     measured(tmp_path / "a")
-    torchscale(tmp_path, "baseline", "save", "main", "--source", "a")
+    torchscale(tmp_path, "compare", "a", "--save", "main")
     path = tmp_path / "baselines" / "main.json"
     path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 9', 1))
     done = torchscale(tmp_path, "compare", "main", "a")

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from torchscale.cli.command import finish_commands
-from torchscale.cli.main import app
+from torchscale.cli.main import COMMANDS, app
 
 
 def test_a_paragraph_becomes_one_line_and_code_keeps_its_lines() -> None:
@@ -95,3 +95,21 @@ def test_examples_follow_each_other_and_only_names_and_titles_are_coloured() -> 
     assert "\x1b[1mExamples:\x1b[0m\n  \x1b[36mfirst --count 1\x1b[0m\n  \x1b[36mfirst --count 2" in shown
     assert "Do one thing.\n\nExamples:\n  first --count 1\n  first --count 2\n\nOptions:\n  --count N " in plain
     assert "How many.  [default: 2; x>=1]" in plain
+
+
+def test_commands_stand_in_groups_in_the_order_of_use() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}).output
+    titles = re.findall(r"^(\w+):$", shown, re.MULTILINE)
+    assert titles == ["Options", *COMMANDS]
+    listed = re.findall(r"^  ([a-z]+)  ", shown.partition("Start:")[2], re.MULTILINE)
+    assert listed == [name for commands in COMMANDS.values() for name in commands]
+    assert len(listed) <= 16
+
+
+def test_a_group_of_commands_without_titles_lists_them_under_one() -> None:
+    shown = CliRunner().invoke(app, ["measure", "--help"], env={"COLUMNS": "100", "NO_COLOR": "1"}).output
+    assert re.findall(r"^  ([a-z]+)  ", shown.partition("Commands:")[2], re.MULTILINE) == [
+        "collectives",
+        "hardware",
+        "memory",
+    ]

@@ -121,3 +121,8 @@ def test_wrong_input_is_one_line(tmp_path: Path) -> None:
         assert expected in done.stderr
         assert "Traceback" not in done.stderr
         assert len(done.stderr.strip().splitlines()) <= 2
+
+
+def test_only_flags_are_accepted(tmp_path: Path) -> None:
+    done = torchscale(tmp_path, "history", "--accept", "missing")
+    assert (done.returncode, done.stderr) == (2, "error: --accept missing: expected flags\n")

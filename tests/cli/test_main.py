@@ -36,7 +36,9 @@ def test_a_name_that_no_file_can_have_is_a_mistake_of_the_user(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("list",), ("--version",), ("config", "schema"), ("docs", "cli")])
+@pytest.mark.parametrize(
+    "arguments", [("docs", "names"), ("--version",), ("docs", "schema", "config"), ("docs", "cli")]
+)
 def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = run_program(tmp_path, *arguments, stdout=full, stderr=subprocess.PIPE)

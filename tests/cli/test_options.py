@@ -51,22 +51,22 @@ def refused(*arguments: str) -> TorchscaleError:
 
 def test_a_path_is_taken_as_typed() -> None:
     for path in ("/mnt/ann's disk", '/mnt/"two" words', "/mnt/[a, b]", "/mnt/a: b #c", "null"):
-        assert handed_over("hardware", "--disk", path).experiment.hardware.disk_path == path
+        assert handed_over("measure", "hardware", "--disk", path).experiment.hardware.disk_path == path
 
 
 def test_text_that_looks_like_a_boolean_is_text() -> None:
-    error = refused("comm", "--link", "true")
+    error = refused("measure", "collectives", "--link", "true")
     assert isinstance(error, ConfigError)
     assert error.message.startswith("--link true: ")
     assert "'true'" in error.message
     assert "nvlink4" in error.message
 
 
-def test_options_of_comm() -> None:
+def test_options_of_collectives() -> None:
     experiment = handed_over(
-        "comm", "--op", "all_reduce,barrier", "--op", "broadcast", "-b", "8", "-e", "1MiB", "-d", "fp32,bf16",
-        "--iters", "3", "-w", "1", "--algo", "Ring,Tree", "--proto", "Simple", "--link", "nvlink4", "-n", "2",
-        "--device", "cpu",
+        "measure", "collectives", "--op", "all_reduce,barrier", "--op", "broadcast", "-b", "8", "-e", "1MiB",
+        "-d", "fp32,bf16", "--iters", "3", "-w", "1", "--algo", "Ring,Tree", "--proto", "Simple", "--link", "nvlink4",
+        "-n", "2", "--device", "cpu",
     ).experiment  # fmt: skip
     collectives = experiment.collectives
     assert experiment.measure == ("collectives",)
@@ -80,19 +80,19 @@ def test_options_of_comm() -> None:
 
 
 def test_options_of_hardware() -> None:
-    passed = handed_over("hardware", "-d", "bf16", "--size", "64,128", "--seconds", "2", "-o", "out")
+    passed = handed_over("measure", "hardware", "-d", "bf16", "--size", "64,128", "--seconds", "2", "-o", "out")
     hardware = passed.experiment.hardware
     assert (hardware.matmul_dtypes, hardware.matmul_sizes, hardware.seconds) == (("bf16",), (64, 128), 2.0)
     assert passed.experiment.gpu_counts == "auto"
     assert passed.options["output_dir"] == Path("out")
-    error = refused("hardware", "--size", "big")
+    error = refused("measure", "hardware", "--size", "big")
     assert isinstance(error, UsageError)
     assert error.message == "--size big: expected a whole number"
 
 
 def test_options_of_memory() -> None:
     experiment = handed_over(
-        "memory", "-m", "gpt2,bert-base", "-b", "4", "-b", "8", "--precision", "bf16", "--optimizer", "sgd",
+        "measure", "memory", "-m", "gpt2,bert-base", "-b", "4", "-b", "8", "--precision", "bf16", "--optimizer", "sgd",
         "--strategy", "fsdp", "--limit", "8GiB", "--training.activation_checkpointing=full",
     ).experiment  # fmt: skip
     assert [model.name for model in experiment.models] == ["gpt2", "bert-base"]
@@ -103,11 +103,13 @@ def test_options_of_memory() -> None:
     assert experiment.parallel.strategy[0].name == "fsdp"
     assert experiment.memory.limit == 2**33
     assert (experiment.gpu_counts, experiment.launch.isolation) == ((1,), "group")
-    assert [model.name for model in handed_over("memory").experiment.models] == ["resnet18"], "as profile has it"
+    assert [model.name for model in handed_over("measure", "memory").experiment.models] == ["resnet18"], (
+        "as profile has it"
+    )
 
 
 def test_the_search_for_the_largest_batch_starts_at_one() -> None:
-    passed = handed_over("memory", "-m", "gpt2", "--find-max-batch", "--largest", "64")
+    passed = handed_over("measure", "memory", "-m", "gpt2", "--find-max-batch", "--largest", "64")
     assert passed.experiment.batch_sizes == (1,)
     assert passed.options["largest"] == 64
 
@@ -134,13 +136,13 @@ def test_a_config_and_overrides_of_benchmark_come_in_any_order(tmp_path: Path) -
     assert handed_over("benchmark", "-c", str(config), "--dry-run", "--no-predict").options["predict"] is False
 
 
-@pytest.mark.parametrize("command", ["comm", "hardware", "memory"])
+@pytest.mark.parametrize("command", ["collectives", "hardware", "memory"])
 def test_an_argument_that_is_no_option_is_refused(command: str) -> None:
     model = ["-m", "gpt2"] if command == "memory" else []
-    error = refused(command, *model, "stray")
+    error = refused("measure", command, *model, "stray")
     assert error.message == "unexpected argument 'stray'"
-    assert error.hint == f"see `torchscale {command} --help`"
-    assert "did you mean" in refused(command, *model, "--devcie=cpu").message
+    assert error.hint == f"see `torchscale measure {command} --help`"
+    assert "did you mean" in refused("measure", command, *model, "--devcie=cpu").message
 
 
 def in_directory(directory: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[HandedOver, str]:
@@ -189,24 +191,34 @@ def test_models_with_options_may_be_written_as_in_a_config() -> None:
 def test_an_option_is_named_as_it_was_typed() -> None:
     assert refused("benchmark", "-m", "resnet51").message.startswith("-m resnet51: unknown model")
     assert refused("benchmark", "--models", "resnet51").message.startswith("--models resnet51: unknown model")
-    assert refused("memory", "--batch-sizes", "x").message == "--batch-sizes x: expected a whole number"
-    assert refused("comm", "-g", "1").message == "-g 1: a collective needs at least two devices"
+    assert refused("measure", "memory", "--batch-sizes", "x").message == "--batch-sizes x: expected a whole number"
+    assert refused("measure", "collectives", "-g", "1").message == "-g 1: a collective needs at least two devices"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("argument", "line"),
     [
-        (("--epochs", "3"), "write --training.epochs=3"),
-        (("--d-model=512",), "write --model.options.d_model=512"),
-        (("--data.batch_size=8",), None),
+        ("--epochs=3", "write --training.epochs=3"),
+        ("--d-model=512", "write --model.options.d_model=512"),
+        ("--name=my run", "write '--experiment_name=my run'"),
     ],
 )
-def test_options_of_other_tools_answer_with_the_line_to_type(arguments: tuple[str, ...], line: str | None) -> None:
-    error = refused("benchmark", "--model", "gpt2", *arguments)
-    if line is None:
-        assert error.message == "--data.batch_size=8: unknown key; write 'batch_sizes'"
-    else:
-        assert error.hint == line
+def test_options_of_other_tools_answer_with_the_line_to_type(argument: str, line: str) -> None:
+    assert refused("benchmark", "--model", "gpt2", argument).hint == line
+    assert refused("benchmark", "--model", "gpt2", *argument.split("=")).hint == line
+
+
+@pytest.mark.parametrize(
+    ("argument", "line"),
+    [
+        ("--data.batch_size=8", "--batch_sizes=8"),
+        ("--model.d_model=512", "--model.options.d_model=512"),
+        ("--hardware.gpus=[1, 2]", "'--gpu_counts=[1, 2]'"),
+    ],
+)
+def test_keys_of_other_tools_answer_with_the_override_to_type(argument: str, line: str) -> None:
+    """In quotes where a shell would split it."""
+    assert refused("benchmark", "--model", "gpt2", argument).message == f"{argument}: unknown key; write {line}"
 
 
 def test_profile_takes_overrides_and_a_config_as_argument(tmp_path: Path) -> None:
@@ -218,7 +230,9 @@ def test_profile_takes_overrides_and_a_config_as_argument(tmp_path: Path) -> Non
     assert "unexpected argument" in refused("profile", str(config), "other.yaml").message
 
 
-def test_profile_in_a_benchmarks_folder_takes_what_was_measured(tmp_path: Path) -> None:
+def test_profile_in_a_benchmarks_folder_takes_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measured = experiment(models=["tiny-vit", "tiny-bert"], benchmark={"preset": "quick"}, gpu_counts=[2])
     plan = make_plan(measured, machine(cores=2))
     folder = RunFolder.create(tmp_path / "run", experiment_file(measured, plan.cells))
@@ -226,7 +240,11 @@ def test_profile_in_a_benchmarks_folder_takes_what_was_measured(tmp_path: Path) 
         passed = handed_over("profile", *arguments)
         assert passed.experiment == measured
         assert (passed.options["output_dir"], passed.options["any_workload"]) == (folder.path, True)
-    chosen = handed_over("profile", str(folder.path), "--model", "tiny-bert").experiment
+    (tmp_path / "results").mkdir()
+    folder.path.rename(tmp_path / "results" / "demo")
+    monkeypatch.chdir(tmp_path)
+    assert handed_over("profile", "demo").options["output_dir"] == Path("results/demo"), "as `runs` lists it"
+    chosen = handed_over("profile", "results/demo", "--model", "tiny-bert").experiment
     assert [model.name for model in chosen.models] == ["tiny-bert"]
     assert chosen.benchmark == measured.benchmark
 

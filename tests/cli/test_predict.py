@@ -62,8 +62,8 @@ def test_a_report_with_a_chart_is_written(table: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--gpus", "32"], "name what to predict from"),
-        (["--gpus", "32", "--table", "points.csv", "--source", "."], "name what to predict from"),
+        (["--gpus", "32"], "no run is named, and there is none in ./results"),
+        (["--gpus", "32", "--table", "points.csv", "--source", "."], "one source at a time, not 2: ., points.csv"),
         (["--table", "points.csv"], "no count of GPUs"),
         (["--gpus", "many", "--table", "points.csv"], "expected a whole number"),
         (["--gpus", "32", "--table", "none.csv"], "cannot read none.csv"),

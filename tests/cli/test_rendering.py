@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -22,7 +23,6 @@ HTML, PDF, MARKDOWN = ReportFormat.HTML, ReportFormat.PDF, ReportFormat.MARKDOWN
         (None, "out/foo.PDF", [PDF]),
         (None, "foo.markdown", [MARKDOWN]),
         (None, "foo", [HTML]),
-        (None, "run.2024", [HTML]),
         ([MARKDOWN], "-", [MARKDOWN]),
         ([PDF], "foo.pdf", [PDF]),
         ([PDF], "foo.out", [PDF]),
@@ -38,13 +38,24 @@ def test_the_suffix_decides_where_no_format_is_named(
 @pytest.mark.parametrize(
     ("formats", "output", "told"),
     [
+        (
+            None,
+            "out.txt",
+            "--output out.txt: .txt names no format; expected one of .html, .htm, .pdf, .md, .markdown, .csv",
+        ),
+        (None, "run.2024", ".2024 names no format"),
         ([HTML], "foo.pdf", "--format html contradicts --output foo.pdf"),
         ([HTML, PDF], "foo.pdf", "takes one --format, not 2"),
     ],
 )
 def test_a_contradiction_is_refused(formats: list[ReportFormat], output: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=re.escape(told)):
         chosen_formats(formats, HTML, output)
+
+
+def test_a_directory_has_no_suffix(tmp_path: Path) -> None:
+    (tmp_path / "run.2024").mkdir()
+    assert chosen_formats([], HTML, str(tmp_path / "run.2024")) == [HTML]
 
 
 def test_a_suffix_of_a_format_that_a_command_does_not_write_is_refused() -> None:

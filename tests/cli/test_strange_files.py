@@ -24,7 +24,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("runs", "."),
     ("compare", "run", "sound"),
     ("predict", "--source", "run", "--gpus", "4"),
-    ("baseline", "save", "mine", "--source", "run", "--baselines", "kept"),
+    ("compare", "run", "--save", "mine", "--baselines", "kept"),
     ("profile", "analyze", "run"),
     ("autopsy", "--log-dir", "run"),
 ]

@@ -129,3 +129,107 @@ def test_submit_and_wait_through_kubectl(folder: Path, monkeypatch: pytest.Monke
     assert (done.returncode, done.stdout) == (1, "torchscale-my-run\n")
     assert "job torchscale-my-run: Failed (PodFailurePolicy)" in done.stderr
     assert (folder / "applied").read_text() == torchscale(folder, *arguments, "--print").stdout
+
+
+SECRET = "hf_abcdefghijklmnopqrst"  # noqa: S105 - of no service
+
+
+@pytest.mark.parametrize("secret", [f"--launch.env.HF_TOKEN={SECRET}", f"--env=HF_TOKEN={SECRET}"])
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_printed_manifests_take_secrets_from_a_secret(folder: Path, secret: str, as_json: tuple[str, ...]) -> None:
+    line = (
+        "submit",
+        "my.yaml",
+        "--engine",
+        "kubernetes-job",
+        *KUBERNETES,
+        secret,
+        "--env",
+        "NCCL_DEBUG=INFO",
+        "--print",
+    )
+    done = torchscale(folder, *line, *as_json)
+    assert done.returncode == 0, done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    told, first = done.stderr.splitlines()
+    assert told == "the manifests are without HF_TOKEN, and take it from the Secret torchscale-my-run"
+    assert "kubectl create secret generic torchscale-my-run --from-env-file=FILE" in first
+    text = json.loads(done.stdout)["job"] if as_json else done.stdout
+    documents = {document["kind"]: document for document in yaml.safe_load_all(text)}
+    assert "Secret" not in documents
+    env = {each["name"]: each for each in documents["Job"]["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert env["HF_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": "torchscale-my-run", "key": "HF_TOKEN"}
+    assert env["NCCL_DEBUG"]["value"] == "INFO"
+
+
+def test_a_printed_script_takes_secrets_from_the_shell(folder: Path) -> None:
+    line = ("submit", "my.yaml", f"--launch.env.HF_TOKEN={SECRET}", "--launch.env.NCCL_DEBUG=INFO", "--print")
+    done = torchscale(folder, *line)
+    assert SECRET not in done.stdout + done.stderr
+    assert "NCCL_DEBUG: INFO" in done.stdout
+    assert "HF_TOKEN" not in done.stdout
+    assert done.stderr.splitlines()[1] == "first: read -rs HF_TOKEN; export HF_TOKEN"
+
+
+def test_a_submitted_script_gets_secrets_in_its_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = folder / "sbatch"
+    program.write_text(f'#!/bin/sh\nprintf %s "$HF_TOKEN" > {folder}/seen\necho 77\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    done = torchscale(folder, "submit", "my.yaml", f"--launch.env.HF_TOKEN={SECRET}", "--json")
+    assert json.loads(done.stdout)["job_id"] == "77", done.stderr
+    assert (folder / "seen").read_text() == SECRET
+    assert SECRET not in (folder / "results" / "My_Run.submit" / "job.sbatch").read_text()
+
+
+def test_submitted_manifests_have_their_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = folder / "kubectl"
+    program.write_text(
+        "#!/bin/bash\n"
+        f'case "$*" in apply*) cat > {folder}/applied ;; '
+        '*) echo "Error from server (NotFound): not found" >&2; exit 1 ;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    line = ("submit", "my.yaml", "--engine", "kubernetes-job", *KUBERNETES, "--env", f"HF_TOKEN={SECRET}")
+    assert torchscale(folder, *line).returncode == 0
+    kinds = {document["kind"]: document for document in yaml.safe_load_all((folder / "applied").read_text())}
+    assert kinds["Secret"]["stringData"] == {"HF_TOKEN": SECRET}
+    assert SECRET not in json.dumps([kinds["Job"], kinds["ConfigMap"]])
+
+
+def test_secrets_that_a_job_would_not_get_are_refused(folder: Path) -> None:
+    line = ("submit", "my.yaml", "--models=my.pkg:build", "--model.options.api_token=abcdefghijkl", "--print")
+    done = torchscale(folder, *line)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "a job would read <redacted> in their place" in done.stderr
+
+
+def test_a_variable_without_a_value_is_told_as_it_was_typed(folder: Path) -> None:
+    """A message is redacted too: it must not look like a secret and its value."""
+    done = torchscale(
+        folder, "submit", "my.yaml", "--engine", "kubernetes-job", *KUBERNETES, "--env", "API_KEY", "--print"
+    )
+    assert done.stderr.splitlines()[0] == "error: --env 'API_KEY' has no value; expected --env NAME=VALUE"
+    done = torchscale(folder, "submit", "my.yaml", "--sbatch-option", "A B", "--print")
+    assert "expected NAME=VALUE, or NAME" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--device=cpu --gpus-per-node 8 --nodes 4", "asks for 32 GPUs, and the config trains on CPUs (device: cpu)"),
+        ("--gpu_counts=[1,2] --gpus-per-node 8 --nodes 4", "32 GPUs (4 × 8), and the config uses 2 at most"),
+        ("--gpu_counts=[8,64] --gpus-per-node 8 --nodes 4", "cells of 64 GPUs (gpu_counts), and the job asks for 32"),
+        ("--gpu_counts=[1,2] --nodes 4", "asks for 4 nodes, and the config uses 2 devices at most"),
+        ("--gpu_counts=[1,32] --gpus-per-node 8 --nodes 4", ""),
+        ("--gpu_counts=auto --gpus-per-node 8 --nodes 4", ""),
+        ("--gpu_counts=[1,2] --device=cpu", ""),
+    ],
+)
+def test_a_job_that_does_not_fit_its_config_is_warned_of(folder: Path, arguments: str, told: str) -> None:
+    done = torchscale(folder, "submit", "my.yaml", *arguments.split(), "--print")
+    assert done.returncode == 0, done.stderr
+    assert told in done.stderr
+    assert ("warning: " in done.stderr) is bool(told)
+    assert done.stdout.startswith("#!/bin/bash")

@@ -51,7 +51,7 @@ def test_every_copied_file_is_in_the_repository() -> None:
 
 def test_all_that_the_package_is_built_from_is_copied() -> None:
     targets = {source for argument in arguments("COPY") for source in shlex.split(argument)[:-1]}
-    assert {"pyproject.toml", "README.md", "LICENSE", "torchscale"} <= targets
+    assert {"pyproject.toml", "README.md", "LICENSE", "torchscale", "torchscale_bench.py"} <= targets
     links = [path for path in (ROOT / "torchscale").iterdir() if path.is_symlink()]
     assert links
     for link in links:

@@ -12,11 +12,14 @@ import typer.main
 import yaml
 
 from torchscale.analysis.training.flags import Flag
+from torchscale.catalog.presets import HARDWARE_PRESETS
 from torchscale.cli.main import app
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
+from torchscale.config.messages import dotted_keys
 from torchscale.report.text.figures import DEFINED
 from torchscale.run.docs import list_pages
+from torchscale.run.init import config_text
 from torchscale.schema.state import State
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -37,6 +40,17 @@ def test_a_generated_page_is_current(script: str, page: str) -> None:
     assert (ROOT / "docs" / f"{page}.md").read_text() == module.page(), f"run scripts/{script}.py"
 
 
+def test_the_page_of_keys_begins_with_a_dozen_and_has_every_key_once() -> None:
+    page, _, _ = (ROOT / "docs" / "configuration.md").read_text().partition("## Presets")
+    everyday, _, rest = page.partition("## Rarely needed")
+    first, others = (re.findall(r"^\| `([a-z_.0-9]+)` \|", part, re.MULTILINE) for part in (everyday, rest))
+    assert 6 <= len(first) <= 12
+    written = yaml.safe_load(config_text(HARDWARE_PRESETS["8xh100"]))
+    assert {key.partition(".")[0] for key in first} == set(written), "what `init` writes"
+    sections = {key.partition(".")[0] for key in dotted_keys() if "." in key}
+    assert sorted([*first, *others]) == sorted(key for key in dotted_keys() if key not in sections)
+
+
 @pytest.mark.parametrize("path", [ROOT / "benchmark_config.yaml", *sorted((ROOT / "configs").glob("*.yaml"))], ids=str)
 def test_every_ready_config_loads(path: Path) -> None:
     assert load_experiment(path).models
@@ -51,9 +65,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_pages_that_the_program_names_exist() -> None:
     pattern = re.compile(r"torchscale docs(?:\[/cyan\])? ([a-z-]+)")
+    commands = {"names", "schema"}
     named = {page for path in (ROOT / "torchscale").rglob("*.py") for page in pattern.findall(path.read_text())}
     assert {"method", "diagnosis", "compare", "history", "predict", "profile", "nodes"} <= named
-    assert named <= {name for name, _ in list_pages()}
+    assert named - commands <= {name for name, _ in list_pages()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -74,14 +74,27 @@ def test_one_config_measures_the_machine_and_the_training(program: Program, gpu_
 
 def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
     options = ("--op", "all_reduce,barrier", "-b", "8", "-e", "1KiB", "--iters", "3", "-w", "1", "-o", "here")
-    first = program.run("comm", *options)
+    first = program.run("measure", "collectives", *options)
     assert first.returncode == 0, first.stderr
     assert "all_reduce, in place" in first.stdout
     assert "No verdict on the link" in first.stdout
     lines = [line.split() for line in first.stdout.splitlines() if " fp32 " in line]
     assert [line[0] for line in lines] == [str(8 << power) for power in range(8)]
     assert all(line[-1] == "0" for line in lines)
-    one_size = ("comm", "--op", "all_reduce", "-b", "1KiB", "-e", "1KiB", "--iters", "3", "-o", "here")
+    one_size = (
+        "measure",
+        "collectives",
+        "--op",
+        "all_reduce",
+        "-b",
+        "1KiB",
+        "-e",
+        "1KiB",
+        "--iters",
+        "3",
+        "-o",
+        "here",
+    )
     for _ in range(2):
         judged = program.run(*one_size, "--hardware.link_bytes_per_second=1.0e+15", "--json")
         assert judged.returncode == 1, judged.stderr  # measured, and far from what such a link carries
@@ -90,7 +103,9 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
     assert content["verdict"]["causes"]
     quarantined = list((program.directory / "here/quarantine").iterdir())
     assert len(quarantined) == 1  # set aside, not lost
-    joined = program.run("hardware", "--size", "64", "--seconds", "0.02", "--dtype", "fp32", "-n", "1", "-o", "here")
+    joined = program.run(
+        "measure", "hardware", "--size", "64", "--seconds", "0.02", "--dtype", "fp32", "-n", "1", "-o", "here"
+    )
     assert joined.returncode == 0, joined.stderr
     report = program.run("report", "--source", "here", "--format", "json", "--output", "-")
     kinds = [cell["cell"]["kind"] for cell in json.loads(report.stdout)["machine"]]
@@ -101,12 +116,12 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("comm", "--op", "all_redcue"), "all_redcue"),
-        (("comm", "-b", "1MiB", "-e", "1KiB"), "max_bytes 1024 is below min_bytes 1048576"),
-        (("comm", "--link", "nvlink9"), "nvlink9"),
-        (("hardware", "--dtype", "fp7"), "fp7"),
-        (("memory", "--model", "tiny-gpt2", "--limit", "lots"), "lots"),
-        (("comm", "stray"), "stray"),
+        (("measure", "collectives", "--op", "all_redcue"), "all_redcue"),
+        (("measure", "collectives", "-b", "1MiB", "-e", "1KiB"), "max_bytes 1024 is below min_bytes 1048576"),
+        (("measure", "collectives", "--link", "nvlink9"), "nvlink9"),
+        (("measure", "hardware", "--dtype", "fp7"), "fp7"),
+        (("measure", "memory", "--model", "tiny-gpt2", "--limit", "lots"), "lots"),
+        (("measure", "collectives", "stray"), "stray"),
     ],
 )
 def test_wrong_input_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -117,7 +132,7 @@ def test_wrong_input_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, ...
 
 
 def test_one_device_is_too_few_for_a_collective(program: Program) -> None:
-    done = program.run("comm", "-n", "1")
+    done = program.run("measure", "collectives", "-n", "1")
     assert done.returncode == 2
     assert "-n 1: a collective needs at least two devices" in done.stderr
 
@@ -129,7 +144,7 @@ GROUP = ("--launch.isolation=group",)
 def peaks(program: Program, batches: range) -> dict[int, int]:
     """Measured peak of each batch size."""
     options = [part for batch in batches for part in ("-b", str(batch))]
-    done = program.run("memory", "-m", "tiny-decoder", *options, *GROUP, "--json")
+    done = program.run("measure", "memory", "-m", "tiny-decoder", *options, *GROUP, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     return {cell["cell"]["training"]["batch_size"]: cell["ranks"][0]["peak_bytes"] for cell in found}
@@ -141,7 +156,7 @@ def test_the_search_finds_the_batch_that_trying_all_finds(program: Program) -> N
     assert sorted(measured.values()) == list(measured.values())
     limit = (measured[3] + measured[4]) // 2
     search = ("--find-max-batch", "--limit", str(limit))
-    done = program.run("memory", "-m", "tiny-decoder", *search, *GROUP, "--json", "-o", "search")
+    done = program.run("measure", "memory", "-m", "tiny-decoder", *search, *GROUP, "--json", "-o", "search")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["batch_size"] == max(batch for batch, peak in measured.items() if peak <= limit) == 3
@@ -157,7 +172,7 @@ def test_the_search_finds_the_batch_that_trying_all_finds(program: Program) -> N
 def test_real_out_of_memory_is_an_ordinary_end_of_a_trial(program: Program, isolation: str) -> None:
     limit = ("--limit", "10GiB", f"--launch.isolation={isolation}")
     search = ("--find-max-batch", "-b", "5", "--largest", "6")
-    done = program.run("memory", "-m", "faulty:hungry", *search, *limit, "--json")
+    done = program.run("measure", "memory", "-m", "faulty:hungry", *search, *limit, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["batch_size"] == 5
@@ -170,7 +185,9 @@ def test_real_out_of_memory_is_an_ordinary_end_of_a_trial(program: Program, isol
 @pytest.mark.campaign
 def test_strategies_share_out_what_ranks_hold(program: Program) -> None:
     strategies = "ddp,zero1,fsdp,tensor,pipeline"
-    done = program.run("memory", "-m", "tiny-decoder", "-b", "8", "--strategy", strategies, "-n", "2", *GROUP, "--json")
+    done = program.run(
+        "measure", "memory", "-m", "tiny-decoder", "-b", "8", "--strategy", strategies, "-n", "2", *GROUP, "--json"
+    )
     assert done.returncode == 0, done.stderr
     found = {cell["cell"]["training"]["strategy"]: cell["ranks"] for cell in json.loads(done.stdout)}
 
@@ -197,10 +214,10 @@ def test_strategies_share_out_what_ranks_hold(program: Program) -> None:
 
 
 def test_no_batch_fits_and_no_limit_on_a_cpu(program: Program) -> None:
-    none = program.run("memory", "-m", "tiny-decoder", "--find-max-batch", "--limit", "1MiB")
+    none = program.run("measure", "memory", "-m", "tiny-decoder", "--find-max-batch", "--limit", "1MiB")
     assert none.returncode == 1
     assert "No batch of tiny-decoder fits" in none.stdout
-    unlimited = program.run("memory", "-m", "tiny-decoder", "--find-max-batch", "--device", "cpu")
+    unlimited = program.run("measure", "memory", "-m", "tiny-decoder", "--find-max-batch", "--device", "cpu")
     assert unlimited.returncode == 3
     assert "--limit" in unlimited.stderr
 

@@ -23,7 +23,7 @@ def test_more_work_in_each_step_is_worse_and_its_cause_is_named(program: Program
         done = program.run("benchmark", config, *options, "--output-dir", f"results/{side}")
         assert done.returncode == 0, done.stderr
     # Other processes on the machine do not hide a difference of this size.
-    compare = ("compare", "--accept-flags")
+    compare = ("compare", "--accept", "flags")
     done = program.run(*compare, "results/before", "results/after", "--format", "json", "--output", "-")
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""``validate`` and ``comm`` over several nodes: the program on every node of a cluster of network namespaces."""
+"""``validate`` and ``measure collectives`` over several nodes: the program on every node of network namespaces."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_two_nodes_are_checked_together(program: Program) -> None:
 def test_collectives_over_two_nodes(program: Program) -> None:
     sizes = ("--op", "all_reduce", "-b", "1KiB", "-e", "4KiB", "--iters", "3", "-w", "1", "--device", "cpu")
     with network.cluster(2) as cluster:
-        first, second = run_on_all(program, cluster, "comm", *sizes, "--json")
+        first, second = run_on_all(program, cluster, "measure", "collectives", *sizes, "--json")
     assert (first[0], second[0]) == (0, 0), first[2] + second[2]
     (sweep,) = json.loads(first[1])
     assert sweep["hosts"] == ["n0", "n1"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import statistics
 import time
 from collections.abc import Callable
 
+import psutil
 import pytest
 
 from tests.campaign import cases, tell_fault
@@ -153,3 +155,16 @@ def log_bytes(program: Program) -> int:
         with contextlib.suppress(OSError):
             total += path.stat().st_blocks * 512
     return total
+
+
+@pytest.mark.parametrize("isolation", cases(["group"], ["cell"]))
+def test_a_process_that_a_model_leaves_is_named(program: Program, isolation: str) -> None:
+    """It has a session of its own, no parent of ours and a clean environment; its launch succeeds."""
+    models = [{"name": "hostile:build", "kind": "daemon"}]
+    config = program.config(models=models, gpu_counts=[1], launch={"isolation": isolation}, benchmark=FAST)
+    done = program.run("benchmark", config)
+    told = re.findall(r"warning: pid (\d+) \(sleep 300\) still runs", " ".join(done.stderr.split()))
+    for pid in told:
+        psutil.Process(int(pid)).kill()
+    assert done.returncode == 0, done.stderr
+    assert len(told) == 1, done.stderr

@@ -45,13 +45,13 @@ def check_files(directory: Path) -> None:
     cases(
         [(("tune", *MODEL, "--search", "bucket,workers"), LONG)],
         [
-            (("comm", "--gpus", "2", "--device", "cpu"), LONG),
-            (("hardware", "--device", "cpu"), LONG),
-            (("memory", *MODEL), LONG),
+            (("measure", "collectives", "--gpus", "2", "--device", "cpu"), LONG),
+            (("measure", "hardware", "--device", "cpu"), LONG),
+            (("measure", "memory", *MODEL), LONG),
             (("profile", *MODEL, "--max-steps", "400"), LONG),
             (("export", "--to", "parquet", "results/run", "-o", "tables"), SHORT),
             (("report", "results/run", "-o", "out.html"), SHORT),
-            (("compare", "results/run", "results/run", "--allow-undecided", "-o", "out.html"), SHORT),
+            (("compare", "results/run", "results/run", "--accept", "unclear", "-o", "out.html"), SHORT),
             (("history", "results/run", "--html", "out.html", "--db", "out.sqlite"), SHORT),
             (("predict", "--source", "results/run", "--gpus", "4", "-o", "out.html"), SHORT),
         ],

@@ -112,6 +112,8 @@ def test_epochs_of_real_images(program: Program, counts: list[int]) -> None:
     steps = 12 // counts[0]
     found = record(program, cell["cell_id"])
     assert [(epoch["steps"], epoch["samples"]) for epoch in found["payload"]["epochs"]] == [(steps, 48)] * 2
+    for epoch in found["payload"]["epochs"]:
+        assert epoch["samples_per_second"] == pytest.approx(epoch["samples"] / epoch["seconds"])
     assert found["payload"]["ranks"][0]["stop_rule"] == "epochs"
     assert found["payload"]["ranks"][0]["warmup"]["steps"] >= steps
 

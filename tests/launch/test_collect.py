@@ -283,6 +283,23 @@ def test_exit_codes_are_read_from_what_torchrun_prints(tmp_path: Path) -> None:
     assert "torchscale.worker FAILED" in record.log_tail
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "1" * 12])
+@pytest.mark.parametrize(
+    "log",
+    [
+        "  rank      : {} (local_rank: 0)\n  exitcode  : 1 (pid: 7)\n",
+        "  rank      : 0 (local_rank: 0)\n  exitcode  : -{} (pid: 7)\n",
+        "SignalException: Process 77 got signal: {}\n",
+    ],
+)
+def test_a_log_with_numbers_that_are_none_is_no_evidence(tmp_path: Path, log: str, number: str) -> None:
+    """The log can come from another node, and ranks print into it."""
+    (tmp_path / "torchrun.log").write_text(log.format(number))
+    record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
+    assert record.state is State.INCOMPLETE
+    assert record.exit_code == 1
+
+
 def test_a_folder_that_user_code_removed_is_named(tmp_path: Path) -> None:
     record = collect(tmp_path, was_removed=True)
     assert record.state is State.INCOMPLETE

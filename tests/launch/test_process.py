@@ -23,7 +23,7 @@ from torchscale.launch.process import (
     tail,
     wait_until,
 )
-from torchscale.schema.launch.task import rank_process_name
+from torchscale.schema.launch.task import AGENT_NAME, rank_process_name
 from torchscale.util.logs import KEPT_BYTES
 
 pytestmark = pytest.mark.slow
@@ -233,16 +233,20 @@ os.wait()
 """
 PARENT = """
 import subprocess, sys
-from torchscale.launch.process import ManagedProcess, adopt_orphans, wait_until
+from torchscale.launch.process import ManagedProcess, adopt_orphans, left_processes, wait_until
 
-adopt_orphans()
 nowhere = open("/dev/null", "wb")
+before = subprocess.Popen(["sleep", "60"], stdout=nowhere, start_new_session=False)
+adopt_orphans()
 own = subprocess.Popen(["sleep", "60"], stdout=nowhere, start_new_session=False)
 process = ManagedProcess([sys.executable, "-c", sys.argv[1]], env={}, stdout=nowhere, stderr=nowhere)
 wait_until(lambda: process.poll() is not None, timeout_seconds=30)
-print("|".join(process.end()), flush=True)
+named = process.end()
 own.kill()
 own.wait()
+print(*named, *(f"{pid} {command}" for pid, command in left_processes().items()), sep="|", flush=True)
+before.kill()
+before.wait()
 """
 
 
@@ -255,7 +259,7 @@ def test_a_daemon_with_a_clean_environment_is_named() -> None:
     assert words[0] == "pid", done.stdout
     daemon = psutil.Process(int(words[1]))
     try:
-        assert done.stdout.strip() == f"pid {daemon.pid} (sleep), a daemon"
+        assert done.stdout.strip() == f"pid {daemon.pid} (sleep 60), a daemon|{daemon.pid} sleep 60"
     finally:
         daemon.kill()
 
@@ -267,7 +271,7 @@ def test_a_rank_that_is_a_fork_is_told_by_its_name() -> None:
         "name_process(sys.argv[1]); print(flush=True); input()"
     )
     environments = {}
-    for name in (rank_process_name(998, 999), "rank-and-file"):
+    for name in (rank_process_name(998, 999), "rank-and-file", AGENT_NAME):
         with subprocess.Popen(
             [sys.executable, "-c", name_itself, name],
             env={**os.environ, "RANK": "7"},
@@ -278,7 +282,8 @@ def test_a_rank_that_is_a_fork_is_told_by_its_name() -> None:
             process.stdout.readline()
             environments[name] = rank_environment(psutil.Process(process.pid))
             process.communicate(b"\n")
-    fork, plain = environments.values()
+    fork, plain, agent = environments.values()
+    assert "RANK" not in agent, "it is that of the job that started us"
     assert plain["RANK"] == "7"
     assert "WORLD_SIZE" not in plain
     named = {name: fork[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}

@@ -140,6 +140,13 @@ def test_damaged_lines_are_left_out(tmp_path: Path, damage: str) -> None:
     assert len(read_readings(tmp_path / READINGS)[0]) == 2
 
 
+@pytest.mark.parametrize("time_used", ["abc", "NaN", "1e999", "-1", "", "[" * 1000])
+def test_a_time_of_the_sampler_that_is_none_is_left_out(tmp_path: Path, time_used: str) -> None:
+    """The file can come from another node."""
+    (tmp_path / READINGS).write_text(f'{{"sampler_cpu_seconds": {time_used}}}\n')
+    assert read_readings(tmp_path / READINGS) == ([], None)
+
+
 def test_launches_that_share_a_sampler_get_the_readings_of_their_own_time(tmp_path: Path) -> None:
     shared, first, second = (tmp_path / name for name in ("shared", "first", "second"))
     for directory in (shared, first, second):

@@ -141,7 +141,7 @@ def test_json_is_json_with_absence_as_null(summary: RunSummary) -> None:
 
 def test_html_is_one_file_that_asks_for_nothing(document: Document) -> None:
     html = render_html(document)
-    assert len(html) < 6_000_000
+    assert len(html) < 200_000
     page = Page(html)
     for tag, attributes in page.tags:
         assert tag not in ("iframe", "object", "embed", "base", "form")
@@ -176,7 +176,7 @@ def test_hostile_text_stays_text() -> None:
     page = Page(render_html(document))
     scripts = [attributes for tag, attributes in page.tags if tag == "script"]
     others = [attributes for attributes in scripts if attributes.get("type") != "application/json"]
-    assert others == [{"type": "text/plain", "id": "plotly"}, {}]
+    assert others == [{}]
     assert not [tag for tag, _ in page.tags if tag == "img"]
     assert "</script><script>alert(1)</script>" in page.text
     assert "\\<script\\>" in render_markdown(document)
@@ -196,9 +196,9 @@ def test_hostile_model_names_reach_charts_as_text() -> None:
     html = render_html(document)
     data = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', html, re.DOTALL)
     assert data
-    for text in data:
-        assert "<" not in text
-        assert "&lt;/script&gt;" in text.replace("\\u0026", "&")
+    assert not any("<" in text for text in data)
+    assert any("\\u003c/script\\u003e" in text for text in data)
+    assert "<script>alert" not in html
     assert render_pdf(document).startswith(b"%PDF")
 
 

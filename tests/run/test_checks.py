@@ -15,6 +15,7 @@ from torchscale.schema.cells.training import model_key
 from torchscale.schema.launch.model_check import ModelCheck
 
 NET = """
+import os
 from torch import nn
 
 class Net(nn.Module):
@@ -24,6 +25,7 @@ class Net(nn.Module):
         return 0.0
 
 print("a line of the user's own")
+os.write(1, b'{"problem": "a line like ours"}\\n')
 
 def build(**options):
     return Net()
@@ -33,6 +35,10 @@ def heads():
 
 def no_module():
     return 3
+
+def tells_arguments():
+    import sys
+    raise ValueError(sys.argv)
 
 def needs_ranks():
     import torch.distributed
@@ -72,7 +78,7 @@ def test_a_model_is_judged_by_what_its_check_found(strategy: str, check: ModelCh
 def test_models_are_imported_and_built_before_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_net.py").write_text(NET)
-    names = [f"own_net:{name}" for name in ("build", "nothing", "heads", "no_module", "needs_ranks")]
+    names = [f"own_net:{name}" for name in ("build", "nothing", "heads", "no_module", "tells_arguments", "needs_ranks")]
     models = cells(models=["nowhere:build", *names], gpu_counts=[1])
     found = check_models(models, timeout_seconds=120, env={})
     checks = {cell.model: found[model_key(cell)] for cell in models}
@@ -81,6 +87,7 @@ def test_models_are_imported_and_built_before_the_sweep(tmp_path: Path, monkeypa
     assert checks["own_net:build"] == ModelCheck(built=True)
     assert "embed_dim must be divisible by num_heads" in checks["own_net:heads"].problem
     assert "must return a torch.nn.Module, not int" in checks["own_net:no_module"].problem
+    assert checks["own_net:tells_arguments"].problem == "cannot be built: ValueError: ['torchscale-model']"
     assert checks["own_net:needs_ranks"] == ModelCheck(), "only a launch can tell"
 
 

@@ -68,8 +68,8 @@ def test_exit_codes(states: list[State], interrupted: bool, code: ExitCode) -> N
 
 
 def test_a_folder_named_by_time() -> None:
-    assert timestamped("comm").parent == Path("results")
-    assert timestamped("comm").name.startswith("comm-20")
+    assert timestamped("collectives").parent == Path("results")
+    assert timestamped("collectives").name.startswith("collectives-20")
     assert timestamped("", Path("profiles")).name.startswith("20")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def test_one_set_of_processes_runs_all_counts(launch: dict[str, Any], counts: li
     assert shares_processes(config, plan)
     pending = in_order(pending_of(config), shared=True)
     assert [item.launch for item in pending] == [0] * len(counts) + [1] * len(counts)
-    folder: Any = RunFolder  # nothing is run
+    folder: Any = SimpleNamespace(path=Path("run"))  # nothing is run
     launcher = Launcher(config, plan, folder, StopRequest(), lambda _: None, pending=pending)
     assert [launcher._processes(item) for item in pending[: len(counts)]] == processes
     assert launcher._processes(pending[0]) == processes[0]
@@ -46,7 +47,7 @@ def test_one_set_of_processes_runs_all_counts(launch: dict[str, Any], counts: li
 def test_without_a_list_of_what_comes_a_launch_gets_its_own_number() -> None:
     config = experiment(gpu_counts=[1, 2], device="cpu", launch={"isolation": "group"})
     plan = make_plan(config, machine(cores=4))
-    folder: Any = RunFolder
+    folder: Any = SimpleNamespace(path=Path("run"))
     launcher = Launcher(config, plan, folder, StopRequest(), lambda _: None)
     assert [launcher._processes(item) for item in pending_of(config)[:2]] == [1, 2]
 

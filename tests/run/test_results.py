@@ -23,6 +23,7 @@ from torchscale.errors import UsageError
 from torchscale.plan.expand import make_plan
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.launch.telemetry import GpuReading, Reading, Telemetry
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.store.run_folder import RunFolder
 
 
@@ -157,3 +158,24 @@ def test_what_no_launch_measured_is_a_number_that_is_missing(runs: torchscale.Re
     alone = torchscale.load_results(runs.directories["two"]).cells
     assert alone["efficiency_low"].dtype == float
     assert (alone["efficiency"] - alone["efficiency_low"]).isna().all()
+
+
+def test_what_is_shown_of_findings_and_runs_is_short(runs: torchscale.Results) -> None:
+    finding = Finding(
+        kind=FindingKind.STRAGGLER,
+        rank=3,
+        cost_percent=12.34,
+        cost_seconds=0.0123,
+        confidence=Confidence.HIGH,
+        summary="rank 3 computes longer",
+        advice="exchange it",
+    )
+    cell = runs.runs["one"].cells[0]
+    assert len(repr(cell)) < 150
+    assert repr(cell).endswith(" samples/s)")
+    assert repr([("one", cell, finding)]) == (
+        f"[('one', {cell!r}, Finding(straggler, rank 3, 12.3 % (12.3 ms) of a step, high: rank 3 computes longer))]"
+    )
+    page = runs._repr_html_()
+    assert page.count("<table>") == 2
+    assert page.count("<tr>") == 6

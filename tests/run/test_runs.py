@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.program import torchscale
 from tests.factories import failed_record, launch_record, run, trained
+from tests.traces.builders import host, kineto, step
 from torchscale.errors import UsageError
 from torchscale.report.sections.headline import headline
 from torchscale.results.reader import read_summary
-from torchscale.run.runs import find_runs, list_runs, newest_run
+from torchscale.run.runs import find_runs, list_runs, newest_run, run_by_name, run_folder
 from torchscale.schema.state import State
 from torchscale.store.lock import locked_folder
 from torchscale.store.run_folder import RunFolder
@@ -84,7 +86,7 @@ def test_a_rank_that_left_early_is_a_failure_and_not_left_to_run(tmp_path: Path)
 def test_the_command_lists_them_as_a_table_and_as_json(results: Path) -> None:
     done = torchscale(results.parent, "runs")
     assert done.returncode == 0
-    assert "Next: torchscale report results/done" in done.stderr
+    assert "Next: torchscale report done" in done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith("  ")] == [
         "run",
         "done",
@@ -111,6 +113,74 @@ def test_report_takes_the_newest_run_or_the_one_that_is_named(results: Path) -> 
     assert (two.returncode, "hint: torchscale compare results/begun results/done" in two.stderr) == (2, True)
     both = torchscale(results.parent, "report", "--latest", "results/done")
     assert (both.returncode, "contradict" in both.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["done", "results/done", "only"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "report RUN --json",
+        "report --source RUN --json",
+        "report RUN --cell n2 --json",
+        "compare RUN begun --json --fail-on never",
+        "compare RUN --save kept --replace --json",
+        "history RUN --json",
+        "export --to github-benchmark RUN",
+        "export --to github-benchmark --source RUN",
+        "predict RUN --gpus 2 --json",
+        "predict --source RUN --gpus 2 --json",
+        "profile analyze RUN --json",
+    ],
+)
+def test_every_command_takes_what_runs_lists_and_a_directory_that_holds_one(
+    results: Path, line: str, name: str
+) -> None:
+    steps = [step(0, 0, 1000), step(1, 1000, 1000), host("cpu_op", "aten::mm", 100, 400)]
+    (results / "done" / "trace.json").write_text(kineto(steps, rank=0, world_size=1))
+    shutil.copytree(results / "done", results.parent / "only" / "done")
+    by_path = torchscale(results.parent, *line.replace("RUN", "results/done").split())
+    done = torchscale(results.parent, *line.replace("RUN", name).split())
+    assert by_path.returncode in (0, 3), by_path.stderr  # predict refuses, after it has read the run
+    assert done.returncode == by_path.returncode, done.stderr
+    assert json.loads(done.stdout)
+    if name == "done":
+        assert done.stdout == by_path.stdout
+
+
+def test_several_runs_are_named_in_the_error(results: Path) -> None:
+    for line in ("report results", "predict results --gpus 8", "export --to junit results"):
+        done = torchscale(results.parent, *line.split())
+        assert done.returncode == 2
+        assert "results holds 3 runs" in done.stderr
+        assert "name one: results/done, results/begun, results/broken" in done.stderr
+
+
+def test_a_path_comes_before_a_name_and_a_mistyped_name_is_suggested(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(results.parent)
+    assert run_by_name(Path("done")) == Path("results/done")
+    assert run_by_name(Path("no-run")) == Path("no-run"), "nothing was measured in it"
+    assert run_by_name(Path("./results/done")) == Path("results/done")
+    with pytest.raises(UsageError, match=r"there is no run 'doen'; did you mean 'done'\?"):
+        run_folder(Path("doen"))
+    Path("done").mkdir()
+    assert run_by_name(Path("done")) == Path("done")
+
+
+def test_a_name_of_a_run_and_of_a_baseline_is_refused(results: Path) -> None:
+    assert torchscale(results.parent, "compare", "done", "--save", "done").returncode == 0
+    done = torchscale(results.parent, "compare", "done", "begun")
+    assert done.returncode == 2
+    assert "done is a run and a baseline" in done.stderr
+    assert "name its path: results/done or baselines/done.json" in done.stderr
+
+
+def test_a_run_elsewhere_is_listed_by_its_path(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    listed = torchscale(tmp_path / "elsewhere", "runs", str(results))
+    assert str(results / "done") in listed.stdout
+    assert f"Next: torchscale report {results / 'done'}" in listed.stderr
 
 
 def test_without_a_run_there_is_a_next_step(tmp_path: Path) -> None:

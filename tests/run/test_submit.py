@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -34,6 +35,7 @@ class Answers:
 
     answers: list[JobState | OSError]
     scheduler: str = "squeue"
+    by_hand: Sequence[str] = ()
     asked: list[SubmittedJob] = field(default_factory=list)
 
     def render(self) -> str:

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.factories import experiment, experiment_file, failed_record, launch_record, machine
 from tests.report.test_machine import record as record_of_any_kind
-from torchscale.config.choices import Rerun
+from torchscale.config.choices import ProfileTarget, Rerun, Tool
 from torchscale.config.experiment import Experiment
 from torchscale.errors import OutputError
 from torchscale.launch.control import StopRequest
@@ -24,13 +24,16 @@ from torchscale.plan.expand import Plan, make_plan
 from torchscale.report.formats.export import summary_csv
 from torchscale.results.reader import read_summary
 from torchscale.run import summary_file, sweep
+from torchscale.run.cell_profiler import CellProfiler, Profile
 from torchscale.run.launcher import Pending
 from torchscale.run.observer import SilentListener
 from torchscale.run.sweep import Sweep
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.profiles.recording import Recording
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
@@ -256,3 +259,38 @@ def test_a_cell_that_was_measured_again_is_summarized_with_its_new_launch(tmp_pa
 def trained_cell(cell: AnyCell) -> TrainingCell:
     assert isinstance(cell, TrainingCell)
     return cell
+
+
+class NoRecordings:
+    """Stands for the profiler: notes what it is asked to record."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def profile(
+        self, cell: TrainingCell, directory: Path, stop: StopRequest, on_progress: Callable[[Progress], None]
+    ) -> Profile:
+        del stop, on_progress
+        self.asked.append(cell.world_size)
+        recording = Recording(
+            tool=Tool.KINETO,
+            target=ProfileTarget.SYNC_STALLS,
+            state=State.CRASHED,
+            reason="as the test asks",
+            started_at="2026-01-01",
+            seconds=1.0,
+            command=(),
+        )
+        return Profile(directory, recording, None, recording.reason)
+
+
+@pytest.mark.parametrize(("counts", "recorded"), [([1], [1]), ([1, 2], [])])
+def test_single_ranks_are_profiled_though_no_bottleneck_is_found(
+    launches: Callable[[RecordOf], None], tmp_path: Path, counts: list[int], recorded: list[int]
+) -> None:
+    """Between ranks the rule is to record where something was found; one rank alone has nothing to find there."""
+    del launches
+    config, plan, folder = planned(tmp_path / "run", gpu_counts=counts, profiling={"enabled": True})
+    one, profiler = Sweep(config, plan, folder), NoRecordings()
+    one.run(one.prepare(None), SilentListener(), StopRequest(), cast(CellProfiler, profiler))
+    assert profiler.asked == recorded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,9 @@ class Speeds:
     def __init__(self) -> None:
         self.ran: list[str] = []
         self.stop_after: int | None = None
+        self.seconds = 0.0
+        """What a launch takes on the clock."""
+        self.passed = 0.0
         self.failing: Callable[[TrainingCell], State | None] = lambda _: None
         self._draw = random.Random(3)
 
@@ -66,6 +70,7 @@ class Speeds:
         cell = task.cell
         assert isinstance(cell, TrainingCell)
         self.ran.append(cell.id)
+        self.passed += self.seconds
         if self.stop_after is not None and len(self.ran) >= self.stop_after:
             stop.count += 1
             return failed_record(cell, State.INTERRUPTED, "as the test asks", task.launch)
@@ -88,6 +93,7 @@ def speeds(launches: FakeLaunches, monkeypatch: pytest.MonkeyPatch) -> Speeds:
     del launches
     speeds = Speeds()
     monkeypatch.setattr("torchscale.run.launcher.run_launch", speeds)
+    monkeypatch.setattr("torchscale.run.setting_launcher.monotonic", lambda: speeds.passed)
     return speeds
 
 
@@ -125,12 +131,35 @@ def test_nothing_better_writes_nothing(speeds: Speeds, tmp_path: Path) -> None:
 
 
 def test_a_complete_search_is_not_measured_again(speeds: Speeds, tmp_path: Path) -> None:
+    times = {"seconds", "trials", "launch_seconds", "seconds_needed"}
     first = tuned(tmp_path).export()
     ran = len(speeds.ran)
-    assert tuned(tmp_path).export().model_dump(exclude={"seconds", "trials"}) == first.model_dump(
-        exclude={"seconds", "trials"}
-    )
+    assert tuned(tmp_path).export().model_dump(exclude=times) == first.model_dump(exclude=times)
     assert len(speeds.ran) == ran
+
+
+def test_a_budget_too_small_for_an_answer_is_said_and_the_same_call_continues(speeds: Speeds, tmp_path: Path) -> None:
+    """Every launch takes 5 s, so 20 s are four, which is no answer; each call tries what those before it did not, and a
+    larger budget gives the answer."""
+    lines: list[str] = []
+    options = replace(OPTIONS, budget_seconds=20.0)
+    calls = []
+    speeds.seconds = 5.0
+    for _ in range(2):
+        outcome = tune(
+            one_cell(), options, config=tmp_path / "tuned.yaml", output_dir=tmp_path / "run", on_launch=lines.append
+        )
+        calls.append(outcome.export())
+        assert outcome.exit_code is ExitCode.UNABLE
+    assert [call.ending for call in calls] == ["budget", "budget"]
+    assert [change.axis for change in calls[0].untried] == ["compile"]
+    assert calls[1].launches_needed == 8 + len(calls[1].untried)
+    assert sum(trial.launches for trial in calls[1].trials) > sum(trial.launches for trial in calls[0].trials)
+    assert lines[1].startswith("A launch takes about 5.00 s, so the budget of 20.0 s allows about 4; an answer")
+    ran = len(speeds.ran)
+    answer = tuned(tmp_path)
+    assert answer.better
+    assert len(speeds.ran) - ran < sum(trial.launches for trial in answer.search.trials.values())
 
 
 def test_an_interrupted_search_goes_on_where_it_stopped(speeds: Speeds, tmp_path: Path) -> None:

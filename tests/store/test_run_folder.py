@@ -124,7 +124,7 @@ def test_axes_may_grow_and_what_was_measured_stays_in_the_plan(tmp_path: Path) -
 
 def test_what_a_folder_was_begun_under_is_kept_when_it_goes_on_under_another(tmp_path: Path) -> None:
     first = measured(tmp_path / "run").experiment
-    assert RunFolder.create(tmp_path / "run", first.model_copy(update={"created_at": "2026-02"})).experiment == first
+    assert RunFolder.create(tmp_path / "run", first).experiment == first
     upgraded = first.environment.model_copy(update={"command": ("torchscale", "benchmark", "-v")})
     going_on = first.model_copy(update={"created_at": "2026-03", "environment": upgraded})
     found = RunFolder.create(tmp_path / "run", going_on).experiment
@@ -133,6 +133,10 @@ def test_what_a_folder_was_begun_under_is_kept_when_it_goes_on_under_another(tmp
     assert RunFolder.join(tmp_path / "run", going_on).experiment == found
     back = RunFolder.join(tmp_path / "run", first.model_copy(update={"created_at": "2026-04"})).experiment
     assert [one.started_at for one in back.sessions] == [first.created_at, "2026-03", "2026-04"]
+    same = back.model_copy(update={"created_at": "2026-05", "later": ()})
+    resumed = RunFolder.create(tmp_path / "run", same).experiment
+    assert [one.started_at for one in resumed.later] == ["2026-03", "2026-04", "2026-05"]
+    back = resumed
     assert load_run(tmp_path / "run").experiment == back
 
 

@@ -19,7 +19,7 @@ def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError) as caught:
         extras.require("weasyprint", "the format pdf")
     assert caught.value.message == "the format pdf needs weasyprint, which is not installed"
-    assert caught.value.hint == "pip install 'torchscale[report]'"
+    assert caught.value.hint == "pip install 'torchscale-bench[report]'"
     assert caught.value.exit_code == ExitCode.USAGE
 
 
@@ -27,7 +27,7 @@ def test_an_import_that_failed_becomes_the_same_error(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "pandas", None)
     error = extras.missing_extra(ModuleNotFoundError("No module named 'pandas.core'", name="pandas.core"))
     assert error is not None
-    assert error.hint == "pip install 'torchscale[report]'"
+    assert error.hint == "pip install 'torchscale-bench[report]'"
 
 
 @pytest.mark.parametrize("name", ["no_such_module", None, "jinja2.no_such_part"])

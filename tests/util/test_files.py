@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from torchscale.errors import OutputError
 from torchscale.schema.launch.steps import BatchTimes
-from torchscale.util.files import atomic_path, atomic_write_model, atomic_write_text, leads_out, read_bounded
+from torchscale.util.files import atomic_path, atomic_write_model, atomic_write_text, leads_out, read_bounded, read_end
 
 
 def test_a_directory_that_can_only_be_read_is_an_error_of_the_file(
@@ -136,6 +137,23 @@ def test_only_regular_files_of_a_bounded_size_are_read(tmp_path: Path) -> None:
             read_bounded(other, 2**20)
     with pytest.raises(FileNotFoundError):
         read_bounded(tmp_path / "none", 2**20)
+
+
+def test_a_socket_and_what_takes_the_place_of_a_file_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at a name and its opening, a pipe can come to be there."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        with pytest.raises(OSError, match="not a regular file"):
+            read_bounded(tmp_path / "socket", 2**20)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("x")
+    regular = (tmp_path / "file").stat()
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: regular)
+    for read in (read_bounded, read_end):
+        with pytest.raises(OSError, match="not a regular file"):
+            read(tmp_path / "pipe", 2**20)
 
 
 def test_links_that_lead_out_of_a_directory_are_found(tmp_path: Path) -> None:

@@ -52,6 +52,12 @@ def benchmark(
         typer.Option("--output-dir", "-o", metavar="DIR", help="Run folder. Default: results/<experiment_name>"),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, one row a cell, and run nothing.")] = False,
+    show_config: Annotated[
+        bool,
+        typer.Option(
+            "--show-config", help="Print the config with every default, after options and overrides; run nothing."
+        ),
+    ] = False,
     hardware: Annotated[
         str | None,
         typer.Option(
@@ -69,9 +75,12 @@ def benchmark(
     node_rank: NodeRankOption = None,
     master: MasterOption = None,
     token_file: TokenFileOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan or the results as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the config, the plan or the results as JSON.")] = False,
 ) -> None:
-    """Measure how training scales: models × batch sizes × GPU counts, each cell a torchrun.
+    """Measure how training scales: models × batch sizes × GPU counts.
+
+    torchrun's agent starts and watches the ranks of every launch: by a torchrun command or, on CPUs by default, in a
+    fork of one process that has imported PyTorch. [bold]--verbose[/bold] shows each.
 
     With a config file, options and [bold]--key.sub=value[/bold] change single keys of it. With [bold]--model[/bold]
     and without a file, the options are the whole config. The same command resumes an interrupted sweep: completed
@@ -91,6 +100,8 @@ def benchmark(
     [cyan]torchscale benchmark my_matrix.yaml --gpus 1,2,4,8 --benchmark.repeats=3[/cyan]
 
     [cyan]torchscale benchmark h100.yaml --dry-run --hardware 8xh100[/cyan]
+
+    [cyan]torchscale benchmark my_matrix.yaml --training.precision=bf16 --show-config[/cyan]
 
     [cyan]torchscale benchmark my_matrix.yaml --rerun failed[/cyan]
 
@@ -122,6 +133,11 @@ def benchmark(
     arguments = [*([config] if config is not None else []), *context.args]
     named = load_from_arguments(arguments, named=config_option, known_options=known_options(context), values=values)
     TERMINAL.note(named.source)
+    if show_config:
+        from torchscale.config.dump import to_json, to_yaml  # noqa: PLC0415 - a run does not need it
+
+        typer.echo(to_json(named.experiment) if as_json else to_yaml(named.experiment), nl=False)
+        return
     # Devices are detected in a process of its own while the modules that follow are imported.
     detection = context.with_resource(start_detection()) if hardware is None else None
     from torchscale.run import benchmark as run  # noqa: PLC0415

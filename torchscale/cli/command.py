@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from torchscale.cli.earlier import refuse_earlier_command, refuse_earlier_options
 from torchscale.cli.help import help_of, write_help
 from torchscale.cli.output import raise_verbosity
 from torchscale.errors import UsageError
@@ -24,6 +25,7 @@ ALIASES: Mapping[str, str] = {
     "--precisions": "--precision",
     "--strategies": "--strategy",
     "--optimizers": "--optimizer",
+    "--output": "--output-dir",
     "-g": "-n",
 }
 """Other spellings of options, accepted by every command that has the option; help shows the first spelling alone."""
@@ -42,6 +44,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         ctx.meta[_ARGUMENTS] = list(args)
+        refuse_earlier_options(" ".join(_names(ctx)), args)
         with _plain_errors():
             return super().parse_args(ctx, _canonical(args, self.get_params(ctx)))
 
@@ -59,6 +62,19 @@ class PlainGroup(TyperGroup):
         write_help(self, ctx, formatter)
 
 
+class Program(PlainGroup):
+    """The program: names that it does not know as commands may be those of an earlier version or of another tool."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        """As of any group.
+
+        Raises:
+            UsageError: the command has another name; the hint is the line to type.
+        """
+        refuse_earlier_command(args, list(self.commands))
+        return super().resolve_command(ctx, args)
+
+
 class Group(PlainGroup):
     """A group that is a command itself: words that name no subcommand are its arguments.
 
@@ -69,8 +85,9 @@ class Group(PlainGroup):
     takes_overrides = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        refuse_earlier_options(" ".join(_names(ctx)), args)
         params = self.get_params(ctx)
-        canonical = _canonical(args, params)
+        canonical = _canonical(args, params, self.commands)
         own, words, unknown = split_words(canonical, _value_options(params), self.commands)
         ctx.meta[_ARGUMENTS], ctx.meta[_WORDS], ctx.meta[_OVERRIDES] = list(args), words, []
         if self.takes_overrides:
@@ -120,12 +137,17 @@ def same_command(context: typer.Context, *, without: Collection[str] = ()) -> st
             kept.append(argument)
         elif name not in flags and not equals:
             remaining = remaining[1:]
-    names = []
-    here: Any = context
-    while here.parent is not None:  # the program itself may have been started by another name
-        names.append(str(here.info_name))
+    return shlex.join(["torchscale", *_names(context), *kept])
+
+
+def _names(context: Any) -> list[str]:  # noqa: ANN401 - its type moved within typer
+    """Of the running command, without the program's own, which may have been started by another name."""
+    names: list[str] = []
+    here = context
+    while here.parent is not None:
+        names.insert(0, str(here.info_name))
         here = here.parent
-    return shlex.join(["torchscale", *reversed(names), *kept])
+    return names
 
 
 def split_words(
@@ -213,14 +235,14 @@ def _with_verbosity(function: Callable[..., Any] | None) -> Callable[..., Any] |
     return command
 
 
-def _canonical(arguments: Iterable[str], params: Iterable[Any]) -> list[str]:
+def _canonical(arguments: Iterable[str], params: Iterable[Any], commands: Collection[str] = ()) -> list[str]:
     """The arguments with the first spelling of every option, and ``--key.sub value`` as ``--key.sub=value``, up to
-    ``--``; an alias that is an option stays."""
+    ``--`` or a subcommand, whose options are its own; an alias that is an option stays."""
     own = {name for parameter in params for name in parameter.opts}
     names = {alias: name for alias, name in ALIASES.items() if name in own and alias not in own}
     changed = []
     remaining = list(arguments)
-    while remaining and remaining[0] != "--":
+    while remaining and remaining[0] != "--" and remaining[0] not in commands:
         argument = remaining.pop(0)
         name, equals, value = argument.partition("=")
         if name.startswith("--") and "." in name and not equals and remaining and not remaining[0].startswith("-"):

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from torchscale.cli.options import Several
-from torchscale.cli.output import TERMINAL, message_console, result_console, status
+from torchscale.cli.options import BaselinesOption, Several
+from torchscale.cli.output import TERMINAL, message_console, note, result_console, status
 from torchscale.cli.parsing import is_price, listed, members, number, share
-from torchscale.cli.rendering import chosen_formats, write_rendered
-from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
+from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
+from torchscale.config.choices import Accept, CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import UsageError
 
 
 def compare(
+    context: typer.Context,
     sources: Annotated[
         list[str],
         typer.Argument(
             metavar="A B [C ...]",
-            help="Results directories, a directory that holds several, record.json files, or baselines by file or "
-            "name. A is the reference; of a directory of runs the oldest.",
+            help="Runs by name or directory, a directory that holds several, record.json files, or "
+            "baselines by file or name. A is the reference; of a directory of runs the oldest.",
         ),
     ],
     cost: Annotated[
@@ -37,8 +39,8 @@ def compare(
         FailOn,
         typer.Option(
             "--fail-on",
-            help="What gives exit code 1. regression: a regression, a cell that now fails or was not measured, or "
-            "nothing decided; undecided: also any cell without a verdict; never.",
+            help="What gives exit code 1. regression: something is worse, failed or was not measured, or all is "
+            "unclear and a loss of 25 % is not excluded; unclear: also any unclear cell; never.",
         ),
     ] = FailOn.REGRESSION,
     metrics: Annotated[
@@ -82,19 +84,16 @@ def compare(
             "Default: the directory that holds A.",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Compare although devices, precisions or versions of torch differ.")
-    ] = False,
-    accept_flags: Annotated[
-        bool,
-        typer.Option("--accept-flags", help="Give verdicts although only one side was contended or throttled."),
-    ] = False,
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Exit code 0 although a side measured less than the reference.")
-    ] = False,
-    allow_undecided: Annotated[
-        bool, typer.Option("--allow-undecided", help="Exit code 0 although nothing could be decided.")
-    ] = False,
+    accept: Annotated[
+        Several,
+        typer.Option(
+            "--accept",
+            metavar="WHAT,…",
+            help="Let pass: missing (a side measured less than the reference), unclear (all is unclear), "
+            "flags (only one side was contended or throttled), versions (devices, precisions or versions of "
+            "torch differ).",
+        ),
+    ] = None,
     formats: Annotated[
         Several,
         typer.Option(
@@ -106,15 +105,32 @@ def compare(
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="File, or - for standard output. Default: comparison.<format> here"),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File, or - for standard output. Default: comparison.<format> here; standard output "
+            "for md or json alone",
+        ),
     ] = None,
-    baselines: Annotated[Path, typer.Option("--baselines", help="Where baselines are kept.")] = Path("baselines"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    save: Annotated[
+        str | None,
+        typer.Option(
+            "--save",
+            metavar="NAME",
+            help="Keep A under this name instead, to compare with later: one JSON file that can be committed.",
+        ),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="With --save: overwrite a baseline of that name.")] = False,
+    baselines: BaselinesOption = Path("baselines"),
 ) -> None:
-    """Compare results cell by cell and overall, with 95 % intervals. Exit code 1 on a regression that exceeds noise,
-    and where a side measured less than the reference or nothing could be decided.
+    """Compare results cell by cell and overall, with 95 % intervals.
 
-    The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, ratios are shown
-    without a verdict.
+    Exit code 1 where something is worse, failed or was not measured, or all is unclear and a loss of 25 % is not
+    excluded.
+
+    The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, a change is unclear.
 
     [bold]Examples[/bold]
 
@@ -126,15 +142,24 @@ def compare(
 
     [cyan]torchscale compare results --reference monday[/cyan]
 
+    [cyan]torchscale compare results/nightly --save main && git add baselines/main.json[/cyan]
+
     [cyan]torchscale compare results/new --against median-of-10 --history torchscale.sqlite[/cyan]
     """
     from torchscale.report.terminal.comparison import print_comparison  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import compare as run  # noqa: PLC0415
 
-    if allow_undecided and fail_on is FailOn.UNDECIDED:
-        raise UsageError("--allow-undecided contradicts --fail-on undecided", hint="leave one of them out")
+    if save is not None:
+        _save(context, save, sources, baselines, replace=replace, as_json=as_json)
+        return
+    if replace:
+        raise UsageError("--replace is for --save", hint="torchscale compare RUN --save NAME --replace")
+    accepted = _accepted(accept)
+    if Accept.UNCLEAR in accepted and fail_on is FailOn.UNCLEAR:
+        raise UsageError(f"--accept unclear contradicts --fail-on {fail_on.value}", hint="leave one of them out")
     if history is not None and against is None:
         raise UsageError(f"--history {history} is for --against", hint="--against last --history torchscale.sqlite")
+    refuse_two_documents("--output", output, as_json=as_json)
     paths, prices = _sources_and_prices(sources, cost or [])
     chosen = chosen_formats(members("--format", formats, CompareFormat), CompareFormat.TERMINAL, output)
     comparison = run.compare_sources(
@@ -142,9 +167,9 @@ def compare(
         run.Rules(
             share("--threshold", threshold),
             tuple(members("--metric", metrics, Metric)),
-            force,
+            Accept.VERSIONS in accepted,
             _match_keys(match),
-            accept_flags,
+            Accept.FLAGS in accepted,
             against,
             history,
         ),
@@ -153,6 +178,12 @@ def compare(
         baselines=baselines,
         observer=TERMINAL,
     )
+    if as_json:
+        typer.echo(run.render_comparison(comparison, CompareFormat.JSON), nl=False)
+        printed = (CompareFormat.TERMINAL, CompareFormat.JSON) if output is None else (CompareFormat.TERMINAL,)
+        chosen = [kind for kind in chosen if kind not in printed]
+    elif output is None and chosen in ([CompareFormat.JSON], [CompareFormat.MARKDOWN]):
+        output = "-"
     for kind in chosen:
         if kind is CompareFormat.TERMINAL:
             print_comparison(comparison, result_console())
@@ -160,10 +191,52 @@ def compare(
         with status(f"Writing {kind.value}"):
             rendered = run.render_comparison(comparison, kind)
         write_rendered(rendered, f"comparison.{kind.value}", Path(), output)
-    gate = run.gate(comparison, fail_on, allow_missing=allow_missing, allow_undecided=allow_undecided)
+    gate = run.gate(
+        comparison,
+        fail_on,
+        allow_missing=Accept.MISSING in accepted,
+        allow_unclear=Accept.UNCLEAR in accepted,
+    )
     for message in gate.messages:
         message_console().print(message, markup=False, soft_wrap=True)
     raise typer.Exit(gate.exit_code)
+
+
+def _save(
+    context: typer.Context, name: str, sources: list[str], baselines: Path, *, replace: bool, as_json: bool
+) -> None:
+    """Keep one source under a name.
+
+    Raises:
+        UsageError: there are several sources, or options of a comparison.
+    """
+    from torchscale.run.baselines import save  # noqa: PLC0415 - `--help` does not need it
+
+    if len(sources) != 1:
+        raise UsageError(
+            f"--save {name} keeps one result, not {len(sources)}", hint="torchscale compare RUN --save NAME"
+        )
+    of_save = {"sources", "save", "replace", "baselines", "as_json", "verbose", "quiet"}
+    for parameter in context.command.params:
+        given = getattr(context.get_parameter_source(parameter.name or ""), "name", "") == "COMMANDLINE"
+        if given and parameter.name not in of_save:
+            raise UsageError(f"{parameter.opts[0]} is for a comparison, and --save {name} makes none")
+    saved = save(name, sources[0], baselines=baselines, replace=replace, observer=TERMINAL)
+    cells = len(saved.results.cells)
+    if as_json:
+        content = {"name": name, "path": str(saved.path), "cells": cells, "measured_cells": saved.measured_cells}
+        typer.echo(json.dumps(content, indent=1))
+    note(f"Wrote {saved.path} ({saved.measured_cells} of {cells} cells measured)")
+
+
+def _accepted(texts: list[str] | None) -> list[Accept]:
+    """
+    Raises:
+        UsageError: a value is none of :class:`Accept`; of an earlier word the hint is the word of today.
+    """
+    if "undecided" in listed(texts):
+        raise UsageError("--accept undecided: the word is unclear", hint="write --accept unclear")
+    return members("--accept", texts, Accept)
 
 
 def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[str], list[float]]:

@@ -1,18 +1,25 @@
-"""``torchscale docs``: the documentation of this version, without a network."""
+"""``torchscale docs``: the documentation of this version, without a network; the names and schemas it speaks of."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import Annotated
 
 import typer
 
+from torchscale.cli.command import Group, words_of
 from torchscale.cli.output import result_console
+from torchscale.config.choices import CatalogKind, ResultSchema
+from torchscale.errors import UsageError
+
+app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[PAGE | COMMAND]")
 
 
+@app.callback()
 def docs(
-    page: Annotated[
-        str | None, typer.Argument(metavar="PAGE", help="A page of the list. Default: the list.", show_default=False)
-    ] = None,
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list, or the page, as JSON.")] = False,
 ) -> None:
     """Print a page of the documentation as Markdown, or the list of pages. All of it comes with the installation.
 
@@ -21,12 +28,79 @@ def docs(
     [cyan]torchscale docs[/cyan]
 
     [cyan]torchscale docs configuration | less[/cyan]
+
+    [cyan]torchscale docs names models[/cyan]
     """
     from torchscale.run.docs import list_pages, read_page  # noqa: PLC0415 - `--help` does not need it
 
-    if page is not None:
-        typer.echo(read_page(page), nl=False)
+    if context.invoked_subcommand is not None:
+        return
+    words = words_of(context)
+    if len(words) > 1:
+        raise UsageError(f"one page at a time, not {len(words)}", hint=f"torchscale docs {shlex.quote(words[0])}")
+    if words:
+        text = read_page(words[0])
+        typer.echo(json.dumps({"page": words[0], "text": text}, ensure_ascii=False) if as_json else text, nl=as_json)
+        return
+    if as_json:
+        pages = [{"page": name, "title": title} for name, title in list_pages()]
+        typer.echo(json.dumps(pages, indent=1, ensure_ascii=False))
         return
     console = result_console()
     for name, title in list_pages():
         console.print(f"{name:<16}{title}", markup=False, soft_wrap=True)
+
+
+@app.command("names")
+def names(
+    kind: Annotated[CatalogKind | None, typer.Argument(help="What to list. Default: everything.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the names that a config may use: models, strategies, precisions, optimizers, measurement presets, hardware
+    presets, devices with their documented peaks, and links.
+
+    [bold]Examples[/bold]
+
+    [cyan]torchscale docs names models[/cyan]
+
+    [cyan]torchscale docs names --json[/cyan]
+    """
+    from torchscale.report.terminal.catalog import print_catalog  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.run.catalog import catalog_rows  # noqa: PLC0415
+
+    kinds = list(CatalogKind) if kind is None else [kind]
+    rows = {one.value: catalog_rows(one) for one in kinds}
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    for title, entries in rows.items():
+        print_catalog(title, entries, result_console())
+
+
+@app.command("schema")
+def schema(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help=f"config, {', '.join(each.value for each in ResultSchema)}.")
+    ] = ResultSchema.REPORT.value,
+) -> None:
+    """Print the JSON Schema of a config, or of what commands write for other programs.
+
+    Editors check and complete configs with it: save that of config, and put
+    [cyan]# yaml-language-server: $schema=schema.json[/cyan] in the first line of a config. A document of results names
+    its version in [cyan]schema_version[/cyan]; keys are added within a version and never renamed.
+
+    [bold]Examples[/bold]
+
+    [cyan]torchscale docs schema config > schema.json[/cyan]
+
+    [cyan]torchscale docs schema compare > compare.schema.json[/cyan]
+    """
+    from torchscale.run.schemas import config_schema, results_schema  # noqa: PLC0415 - `--help` does not need it
+
+    if name == "config":
+        typer.echo(config_schema())
+        return
+    known = {each.value: each for each in ResultSchema}
+    if name not in known:
+        raise UsageError(f"there is no schema {name!r}", hint=f"one of: config, {', '.join(known)}")
+    typer.echo(results_schema(known[name]))

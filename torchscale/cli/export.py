@@ -20,7 +20,8 @@ def export(
         Path | None,
         typer.Argument(
             metavar="SOURCE",
-            help="Run folder, or a file of `torchscale validate --json`. Default: the newest run in ./results",
+            help="Run, by name or directory, or a file of `torchscale validate --json`. Default: the newest in "
+            "./results",
             show_default=False,
         ),
     ] = None,

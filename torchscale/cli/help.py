@@ -47,8 +47,13 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 
     _write_table(formatter, "Arguments", arguments)
     _write_table(formatter, "Options", options)
     subcommands = [command.get_command(ctx, name) for name in command.list_commands(ctx)] if _is_group(command) else []
-    shown = [child for child in subcommands if not child.hidden]
-    _write_table(formatter, "Commands", [(child.name, _summary(child.help)) for child in shown])
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for child in subcommands:
+        if not child.hidden:
+            panels.setdefault(_panel(child), []).append((child.name, _summary(child.help)))
+    width = max((len(name) for rows in panels.values() for name, _ in rows), default=0)
+    for title, rows in panels.items():
+        _write_table(formatter, title, [(name.ljust(width), text) for name, text in rows])
 
 
 def _write_text(formatter: Any, text: str) -> None:  # noqa: ANN401
@@ -77,6 +82,12 @@ def _write_table(formatter: Any, title: str, rows: Iterable[tuple[str, str]]) ->
         formatter.write(f"{_styled(f'[bold]{title}:[/bold]')}\n")
         with formatter.indentation():
             formatter.write_dl(styled)
+
+
+def _panel(command: Any) -> str:  # noqa: ANN401
+    """The title that a command stands under in the help of its group."""
+    title = getattr(command, "rich_help_panel", None)
+    return title if isinstance(title, str) else "Commands"
 
 
 def _summary(text: str | None) -> str:

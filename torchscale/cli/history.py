@@ -9,9 +9,10 @@ import typer
 
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, message_console, result_console, status
-from torchscale.cli.parsing import members, share
-from torchscale.cli.rendering import write_rendered
-from torchscale.config.choices import Metric
+from torchscale.cli.parsing import listed, members, share
+from torchscale.cli.rendering import refuse_two_documents, write_rendered
+from torchscale.config.choices import Accept, Metric
+from torchscale.errors import UsageError
 
 
 def history(
@@ -44,9 +45,9 @@ def history(
     threshold: Annotated[
         str, typer.Option("--threshold", help="A level that is worse by less is no regression: 2% or 0.02.")
     ] = "2%",
-    accept_flags: Annotated[
-        bool, typer.Option("--accept-flags", help="Count contended and throttled runs too.")
-    ] = False,
+    accept: Annotated[
+        Several, typer.Option("--accept", metavar="flags", help="flags: count contended and throttled runs too.")
+    ] = None,
     fail_on_regression: Annotated[
         bool,
         typer.Option("--fail-on-regression", help="Exit code 1 if the newest level of a series is worse."),
@@ -73,7 +74,10 @@ def history(
     from torchscale.report.terminal.history import print_history  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import history as run  # noqa: PLC0415
 
-    rules = run.HistoryRules(tuple(members("--metric", metrics, Metric)), share("--threshold", threshold), accept_flags)
+    refuse_two_documents("--html", html, as_json=as_json)
+    rules = run.HistoryRules(
+        tuple(members("--metric", metrics, Metric)), share("--threshold", threshold), _accepts_flags(accept)
+    )
     report = run.history(directories or (), db, rules, TERMINAL)
     if as_json:
         typer.echo(run.history_json(report))
@@ -87,3 +91,14 @@ def history(
     if message:
         message_console().print(message, markup=False, soft_wrap=True)
     raise typer.Exit(code)
+
+
+def _accepts_flags(texts: list[str] | None) -> bool:
+    """
+    Raises:
+        UsageError: something else is to be accepted.
+    """
+    others = [text for text in listed(texts) if text != Accept.FLAGS.value]
+    if others:
+        raise UsageError(f"--accept {others[0]}: expected {Accept.FLAGS.value}")
+    return bool(listed(texts))

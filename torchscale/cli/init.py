@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +28,7 @@ def init(
         typer.Option(
             "--hardware",
             metavar="NAME",
-            help="For a known machine (torchscale list hardware). Default: fitted to this one.",
+            help="For a known machine (torchscale docs names hardware). Default: fitted to this one.",
         ),
     ] = None,
     example: Annotated[
@@ -35,6 +37,7 @@ def init(
     ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="List the ready-made experiments.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written, or the list, as JSON.")] = False,
 ) -> None:
     """Write a commented config to start from, fitted to this machine or to a known kind, or a ready-made experiment.
 
@@ -49,7 +52,11 @@ def init(
     from torchscale.run.init import list_examples, write_config, write_example  # noqa: PLC0415 - not for `--help`
 
     if list_all:
-        for name, description in list_examples():
+        examples = list_examples()
+        if as_json:
+            _print_json([{"name": name, "description": description} for name, description in examples])
+            return
+        for name, description in examples:
             result_console().print(f"{name:<20}{description}", markup=False, soft_wrap=True)
         return
     if path is not None and output is not None:
@@ -61,11 +68,20 @@ def init(
             )
         file = path or output or Path(f"{Path(example).name}.yaml")
         write_example(file, example, force=force)
-        TERMINAL.note(f"Wrote {file}. Next: torchscale benchmark {file} --dry-run")
+        if as_json:
+            _print_json({"file": str(file), "example": example})
+        TERMINAL.note(f"Wrote {file}. Next: torchscale benchmark {shlex.quote(str(file))} --dry-run")
         return
     file = path or output or Path("benchmark_config.yaml")
     written = write_config(file, hardware=hardware, force=force)
+    if as_json:
+        _print_json({"file": str(file), "machine": written.title})
+    quoted = shlex.quote(str(file))
     there = "" if hardware is None else f" --hardware {hardware}"
-    TERMINAL.note(f"Wrote {file} for {written.title}. Next: torchscale benchmark {file} --dry-run{there}")
+    TERMINAL.note(f"Wrote {file} for {written.title}. Next: torchscale benchmark {quoted} --dry-run{there}")
     if hardware is not None:
-        TERMINAL.note(f"Then, on that machine: torchscale benchmark {file}")
+        TERMINAL.note(f"Then, on that machine: torchscale benchmark {quoted}")
+
+
+def _print_json(content: object) -> None:
+    typer.echo(json.dumps(content, indent=1, ensure_ascii=False))

@@ -10,26 +10,22 @@ import errno
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Annotated, NoReturn
 
 import typer
 
 from torchscale.cli import (
     autopsy,
-    baseline,
     benchmark,
-    catalog,
-    comm,
     compare,
-    config,
     docs,
     export,
-    hardware,
     history,
     init,
-    memory,
+    measure,
     predict,
     profile,
     report,
@@ -38,19 +34,46 @@ from torchscale.cli import (
     tune,
     validate,
 )
-from torchscale.cli.command import finish_commands
-from torchscale.cli.earlier import Program
+from torchscale.cli.command import Program, finish_commands
 from torchscale.cli.options import CONTEXT_SETTINGS
-from torchscale.cli.output import configure_output, print_error, replace_unprintable
+from torchscale.cli.output import configure_output, note, print_error, replace_unprintable
 from torchscale.errors import ExitCode, OutputError, TorchscaleError, UsageError
 from torchscale.util.extras import missing_extra
 from torchscale.util.process_exit import stop_signals
 from torchscale.util.text import is_text, shown_bytes
 from torchscale.version import __version__
 
+_Commands = Mapping[str, Callable[..., None] | typer.Typer]
+COMMANDS: Mapping[str, _Commands] = MappingProxyType(
+    {
+        "Start": {
+            "validate": validate.validate,
+            "init": init.init,
+            "benchmark": benchmark.benchmark,
+            "report": report.app,
+        },
+        "Explain": {"profile": profile.app, "autopsy": autopsy.autopsy},
+        "Compare": {"runs": runs.app, "compare": compare.compare, "history": history.history},
+        "Machine": {"measure": measure.app},
+        "Decide": {"predict": predict.predict, "tune": tune.tune},
+        "Elsewhere": {"submit": submit.submit, "export": export.export, "docs": docs.app},
+    }
+)
+"""Title in the list of commands → name → command, in the order of the list. At most 16: more is not read."""
+_TAKE_CONFIG_KEYS = frozenset({"benchmark", "submit", "tune"})
+
+
+class _Ordered(Program):
+    """The program, its commands in the order of :data:`COMMANDS`."""
+
+    def list_commands(self, ctx: object) -> list[str]:
+        del ctx
+        return [name for commands in COMMANDS.values() for name in commands]
+
+
 app = typer.Typer(
     name="torchscale",
-    cls=Program,
+    cls=_Ordered,
     no_args_is_help=True,
     rich_markup_mode=None,  # typer would import its own layout of help; see cli/help.py
     pretty_exceptions_enable=False,
@@ -82,26 +105,13 @@ def global_options(
     configure_output(verbose=verbose, quiet=quiet)
 
 
-app.command("validate")(validate.validate)
-app.command("benchmark", context_settings=CONTEXT_SETTINGS)(benchmark.benchmark)
-app.command("submit", context_settings=CONTEXT_SETTINGS)(submit.submit)
-app.command("comm", context_settings=CONTEXT_SETTINGS)(comm.comm)
-app.command("hardware", context_settings=CONTEXT_SETTINGS)(hardware.hardware)
-app.command("memory", context_settings=CONTEXT_SETTINGS)(memory.memory)
-app.add_typer(profile.app, name="profile")
-app.add_typer(report.app, name="report")
-app.command("runs")(runs.runs)
-app.command("export")(export.export)
-app.command("compare")(compare.compare)
-app.command("history")(history.history)
-app.command("predict")(predict.predict)
-app.command("tune", context_settings=CONTEXT_SETTINGS)(tune.tune)
-app.add_typer(baseline.app, name="baseline")
-app.command("autopsy")(autopsy.autopsy)
-app.command("init")(init.init)
-app.add_typer(config.app, name="config")
-app.command("list")(catalog.list_names)
-app.command("docs")(docs.docs)
+for _title, _commands in COMMANDS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_title)
+            continue
+        _settings = CONTEXT_SETTINGS if _name in _TAKE_CONFIG_KEYS else None
+        app.command(_name, rich_help_panel=_title, context_settings=_settings)(_command)
 finish_commands(app)
 
 
@@ -148,6 +158,30 @@ def _refuse_broken_text() -> None:
         )
 
 
+def _name_left_processes() -> None:
+    """What a model has started may outlive the command."""
+    if "torchscale.launch.process" not in sys.modules:  # nothing was started
+        return
+    from torchscale.run.left_processes import left_process_warnings  # noqa: PLC0415 - most commands start nothing
+
+    for warning in left_process_warnings():
+        note(warning)
+
+
+def _refuse_another_package() -> None:
+    """The modules of ours that are here would run, but nothing that asks the package itself for a name.
+
+    Raises:
+        MachineError: ``torchscale/__init__.py`` is another project's, or is missing.
+    """
+    package = sys.modules["torchscale"]
+    if hasattr(package, "__version__"):
+        return
+    from torchscale.util.namesake import replaced_package  # noqa: PLC0415 - reads all that is installed
+
+    raise replaced_package(package)
+
+
 def _flush() -> None:
     """What cannot be written is an error here, and not when the interpreter ends."""
     if sys.stdout is not None:
@@ -174,10 +208,12 @@ def main() -> None:
     for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
+        _refuse_another_package()
         _refuse_broken_text()
         try:
             app()
         finally:
+            _name_left_processes()
             _flush()
     except TorchscaleError as error:
         _leave_with(error)

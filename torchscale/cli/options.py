@@ -23,7 +23,7 @@ Several = list[str] | None
 
 ModelOption = Annotated[
     Several,
-    typer.Option("--model", "-m", metavar="NAME,…", help="Of `torchscale list models`, or pkg.module:function."),
+    typer.Option("--model", "-m", metavar="NAME,…", help="Of `torchscale docs names models`, or pkg.module:function."),
 ]
 BatchOption = Annotated[
     Several, typer.Option("--batch-size", "-b", metavar="N,…", help="Samples per device (all devices: strong scaling).")
@@ -67,6 +67,7 @@ OutputOption = Annotated[
         help="Run folder, new or existing. Default: a new one in ./results",
     ),
 ]
+BaselinesOption = Annotated[Path, typer.Option("--baselines", metavar="DIR", help="Where baselines are kept.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import sys
 import threading
 import time
@@ -176,7 +177,7 @@ class TerminalObserver:
 
     def results(self, directory: Path) -> None:
         """Where the results are, and the next command."""
-        note(f"Results: {directory}. Next: torchscale report {directory}")
+        note(f"Results: {directory}. Next: torchscale report {shlex.quote(str(directory))}")
 
     @contextmanager
     def launches(self, device: DeviceKind, total: int, repeats: int) -> Iterator[Listener]:

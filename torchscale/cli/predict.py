@@ -10,7 +10,7 @@ import typer
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, message_console, result_console, status
 from torchscale.cli.parsing import integers
-from torchscale.cli.rendering import chosen_formats, write_rendered
+from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
 
@@ -19,9 +19,17 @@ _MAX_REFUSALS = 20
 
 
 def predict(
+    run_folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN",
+            help="Run, by name or directory. Default: the newest in ./results",
+            show_default=False,
+        ),
+    ] = None,
     gpus: Annotated[Several, typer.Option("--gpus", "-n", metavar="N,…", help="Counts of GPUs to predict.")] = None,
     source: Annotated[
-        Path | None, typer.Option("--source", metavar="DIR", help="A run folder that `torchscale benchmark` wrote.")
+        Path | None, typer.Option("--source", "-s", metavar="DIR", help="The same as the argument RUN.")
     ] = None,
     table: Annotated[
         Path | None,
@@ -37,7 +45,7 @@ def predict(
     link: Annotated[
         str | None,
         typer.Option(
-            "--link", metavar="NAME", help="Network between nodes (`torchscale list links`); must be measured."
+            "--link", metavar="NAME", help="Network between nodes (`torchscale docs names links`); must be measured."
         ),
     ] = None,
     cost: Annotated[float | None, typer.Option("--cost", metavar="PRICE", help="Price of a GPU and hour.")] = None,
@@ -55,7 +63,7 @@ def predict(
 
     [bold]Examples[/bold]
 
-    [cyan]torchscale predict --source results/cluster --gpus 16,32,64 --cost 2.50[/cyan]
+    [cyan]torchscale predict results/cluster --gpus 16,32,64 --cost 2.50[/cyan]
 
     [cyan]torchscale predict --table points.csv --gpus 64 --gpus-per-node 8 --json[/cyan]
 
@@ -64,13 +72,16 @@ def predict(
     from torchscale.report.terminal.prediction import print_predictions  # noqa: PLC0415 - `--help` does not need it
     from torchscale.run import predict as run  # noqa: PLC0415
 
-    if (source is None) == (table is None):
-        raise UsageError("name what to predict from", hint="either --source DIR or --table FILE")
+    named = [each for each in (run_folder, source, table) if each is not None]
+    if len(named) > 1:
+        raise UsageError(f"one source at a time, not {len(named)}: {', '.join(map(str, named))}")
+    refuse_two_documents("--output", output, as_json=as_json)
     options = run.PredictOptions(tuple(integers("--gpus", gpus)), gpus_per_node, link, cost)
     with status("Reading the measurements"):
-        report = (
-            run.predict_run(source, options) if source is not None else run.predict_table(Path(table or ""), options)
-        )
+        if table is not None:
+            report = run.predict_table(table, options)
+        else:
+            report = run.predict_run(run_folder or source, options, TERMINAL)
     if output is not None:
         kind = chosen_formats([], ReportFormat.HTML, output)[0]
         if kind is ReportFormat.CSV:

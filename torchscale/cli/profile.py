@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -189,7 +191,9 @@ def profile(
 def analyze(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH…", help=".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, or directories of them."),
+        typer.Argument(
+            metavar="PATH…", help=".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by name."
+        ),
     ],
     window: Annotated[
         WindowChoice, typer.Option("--window", help="auto: marked steps, else from first to last device span.")
@@ -235,6 +239,7 @@ def analyze(
 def strip(
     source: Annotated[Path, typer.Argument(metavar="FILE.sqlite", help="An export of nsys.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The copy to write.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was left out, by table, as JSON.")] = False,
 ) -> None:
     """Copy an nsys export without what nsys records of your program besides times: environment (with its tokens),
     arguments, output; so that it can be shared.
@@ -250,6 +255,9 @@ def strip(
     from torchscale.run.profile import strip_recording  # noqa: PLC0415
 
     tables = strip_recording(source, output)
+    if as_json:
+        left_out = [{"table": table.name, "rows": table.rows, "kept": table.kept} for table in tables]
+        typer.echo(json.dumps({"file": str(output), "left_out": left_out}, indent=1))
     TERMINAL.note(f"Wrote {output} {'without:' if tables else 'with all that the export holds'}")
     for table in tables:
         TERMINAL.note(f"  {table.name}: {table.rows - table.kept:,} of {plural(table.rows, 'row')}")
@@ -263,7 +271,9 @@ def _place(words: list[str], config: Path | None, output_dir: Path | None) -> tu
     """
     if not words:
         return config, output_dir
-    argument = Path(words[0])
+    from torchscale.run.runs import run_by_name  # noqa: PLC0415 - `--help` does not need it
+
+    argument = run_by_name(Path(words[0]))
     if len(words) > 1 or (config is not None and not argument.is_dir()):
         raise UsageError(f"unexpected argument {words[-1]!r}", hint="torchscale profile CONFIG, or -- and a program")
     return (config, argument) if argument.is_dir() else (argument, output_dir)
@@ -310,4 +320,4 @@ def _show(outcome: ProfileOutcome, target: ProfileTarget, *, as_json: bool) -> N
         return
     print_analysis(analysis, result_console(), target)
     TERMINAL.note(f"Recording, analysis.json and a timeline for ui.perfetto.dev: {os.path.relpath(outcome.directory)}")
-    TERMINAL.note(f"Next: torchscale report {os.path.relpath(outcome.run_folder)}")
+    TERMINAL.note(f"Next: torchscale report {shlex.quote(os.path.relpath(outcome.run_folder))}")

@@ -29,7 +29,7 @@ _SUFFIXES: Mapping[str, str] = {
 }
 """Suffix of a file → the format that readers expect in it."""
 _LIBRARIES: Mapping[str, tuple[str, ...]] = {
-    "html": ("jinja2", "plotly"),
+    "html": ("jinja2", "matplotlib"),
     "pdf": ("weasyprint", "jinja2", "matplotlib"),
 }
 """Format → what renders it and is in no core installation."""
@@ -39,16 +39,22 @@ def chosen_formats(formats: Sequence[F] | None, default: F, output: str | None) 
     """The formats that were asked for, each once; without any the one of the suffix of ``output``.
 
     Raises:
-        UsageError: there are several and one ``--output``, the suffix is of another format, or what renders one is not
-            installed.
+        UsageError: there are several and one ``--output``, the suffix is of another format or of none, or what renders
+            one is not installed.
     """
-    suffix = "" if output is None else Path(output).suffix.lower()
+    suffix = "" if output is None or Path(output).is_dir() else Path(output).suffix.lower()
     named = _SUFFIXES.get(suffix, "")
     known = {kind.value: kind for kind in type(default)}
     if formats and output is not None and len(set(formats)) > 1:
         raise UsageError(
             f"--output {output} takes one --format, not {len(set(formats))}",
             hint="leave --output out: each gets its own file",
+        )
+    if suffix and not named and not formats:
+        suffixes = [each for each, kind in _SUFFIXES.items() if kind in known]
+        raise UsageError(
+            f"--output {output}: {suffix} names no format; expected one of {', '.join(suffixes)}",
+            hint="or say which with --format",
         )
     if named and named not in known:
         raise UsageError(f"--output {output}: there is no {named} here", hint=f"one of: {', '.join(known)}")
@@ -61,6 +67,21 @@ def chosen_formats(formats: Sequence[F] | None, default: F, output: str | None) 
     for kind in chosen:
         require_format(kind.value)
     return chosen
+
+
+def refuse_two_documents(option: str, output: str | None, *, as_json: bool) -> None:
+    """Check that standard output gets one document.
+
+    Args:
+        option: That names where a rendered document goes: ``--output``.
+        output: Its value.
+        as_json: Whether the result is printed as JSON.
+
+    Raises:
+        UsageError: both go to standard output.
+    """
+    if as_json and output == "-":
+        raise UsageError(f"--json and {option} - both print to standard output", hint="leave one of them out")
 
 
 def require_format(name: str) -> None:

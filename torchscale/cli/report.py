@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -11,15 +12,23 @@ from torchscale.cli.command import Group, words_of
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, result_console, status
 from torchscale.cli.parsing import is_price, members
-from torchscale.cli.rendering import chosen_formats, open_in_browser, require_format, write_rendered
-from torchscale.config.choices import ReportFormat, ResultSchema
+from torchscale.cli.rendering import (
+    chosen_formats,
+    open_in_browser,
+    refuse_two_documents,
+    require_format,
+    write_rendered,
+)
+from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
 
 app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[SOURCE | COMMAND]")
 
 SourceArgument = Annotated[
     Path | None,
-    typer.Argument(metavar="SOURCE", help="Run folder. Default: the newest run in ./results", show_default=False),
+    typer.Argument(
+        metavar="SOURCE", help="Run, by name or directory. Default: the newest in ./results", show_default=False
+    ),
 ]
 SourceOption = Annotated[
     Path | None, typer.Option("--source", "-s", metavar="DIR", help="The same as the argument SOURCE.")
@@ -59,6 +68,7 @@ CellOption = Annotated[
         help="Print one cell as a vertical table: its id, or a part of it that only one has.",
     ),
 ]
+ReportJsonOption = Annotated[bool, typer.Option("--json", help="Print the run, or the cell, as JSON.")]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open what was written in the browser.")]
 
 
@@ -73,6 +83,7 @@ def report(
     summary: SummaryOption = False,
     cell: CellOption = None,
     open_after: OpenOption = False,
+    as_json: ReportJsonOption = False,
 ) -> None:
     """Show a run: HTML for people, PDF for paper, Markdown for pull requests, CSV and JSON for machines.
 
@@ -88,11 +99,15 @@ def report(
 
     [cyan]torchscale report results/demo --summary --output - >> $GITHUB_STEP_SUMMARY[/cyan]
 
-    [cyan]torchscale report results/demo --cell resnet-b16-n2[/cyan]
+    [cyan]torchscale report demo --cell resnet-b16-n2[/cyan]
+
+    [cyan]torchscale report demo --json > demo.json[/cyan]
     """
     if context.invoked_subcommand is None:
         directory = _source([*map(Path, words_of(context))], source, latest=latest)
-        _write_reports(directory, formats, output, cost, summary=summary, cell=cell, open_after=open_after)
+        _write_reports(
+            directory, formats, output, cost, summary=summary, cell=cell, open_after=open_after, as_json=as_json
+        )
 
 
 @app.command("generate")
@@ -106,10 +121,11 @@ def generate(
     summary: SummaryOption = False,
     cell: CellOption = None,
     open_after: OpenOption = False,
+    as_json: ReportJsonOption = False,
 ) -> None:
     """The same as [bold]torchscale report[/bold] without a subcommand."""
     directory = _source([run_folder] if run_folder is not None else [], source, latest=latest)
-    _write_reports(directory, formats, output, cost, summary=summary, cell=cell, open_after=open_after)
+    _write_reports(directory, formats, output, cost, summary=summary, cell=cell, open_after=open_after, as_json=as_json)
 
 
 @app.command("serve")
@@ -151,24 +167,6 @@ def serve(
     )
 
 
-@app.command("schema")
-def schema(
-    name: Annotated[ResultSchema, typer.Argument(help="What the JSON is from.")] = ResultSchema.REPORT,
-) -> None:
-    """Print the JSON Schema of what commands write for other programs: report and benchmark, compare, machine (comm,
-    hardware, memory), max-batch, profile, validate, or a baseline file.
-
-    A document names its version in [cyan]schema_version[/cyan]; keys are added within a version and never renamed.
-
-    [bold]Example[/bold]
-
-    [cyan]torchscale report schema compare > compare.schema.json[/cyan]
-    """
-    from torchscale.run.schemas import results_schema  # noqa: PLC0415 - `--help` does not need it
-
-    typer.echo(results_schema(name))
-
-
 def _source(words: list[Path], option: Path | None, *, latest: bool) -> Path | None:
     """The one run folder that was named; ``None`` for the newest.
 
@@ -178,7 +176,7 @@ def _source(words: list[Path], option: Path | None, *, latest: bool) -> Path | N
     named = [*words, *([option] if option is not None else [])]
     if len(named) > 1:
         texts = [str(path) for path in named]
-        raise UsageError(f"one run at a time, not {len(named)}", hint=f"torchscale compare {' '.join(texts)}")
+        raise UsageError(f"one run at a time, not {len(named)}", hint=shlex.join(["torchscale", "compare", *texts]))
     if named and latest:
         raise UsageError(f"--latest and {named[0]} contradict each other", hint="leave one of them out")
     return named[0] if named else None
@@ -198,6 +196,7 @@ def _write_reports(
     summary: bool,
     cell: str | None,
     open_after: bool,
+    as_json: bool,
 ) -> None:
     from torchscale.run.report import read_report  # noqa: PLC0415 - `--help` does not need it
 
@@ -205,13 +204,22 @@ def _write_reports(
     if cell is not None:
         if formats or output is not None or price is not None or summary or open_after:
             raise UsageError(f"--cell {cell} prints a table on the terminal", hint="leave the other options out")
-        read_report(source, observer=TERMINAL).print_cell(cell, result_console())
+        of_run = read_report(source, observer=TERMINAL)
+        if as_json:
+            typer.echo(of_run.cell_json(cell))
+        else:
+            of_run.print_cell(cell, result_console())
         return
+    refuse_two_documents("--output", output, as_json=as_json)
     default = ReportFormat.MARKDOWN if summary else ReportFormat.HTML
     chosen = chosen_formats(members("--format", formats, ReportFormat), default, output)
     if summary and chosen != [ReportFormat.MARKDOWN]:
         raise UsageError(f"--summary is Markdown, not {chosen[0].value}", hint="leave --format out, or give md")
     report = read_report(source, price=price, observer=TERMINAL)
+    if as_json:
+        typer.echo(report.render(ReportFormat.JSON), nl=False)
+        asked = bool(formats) or output is not None or summary or open_after
+        chosen = [kind for kind in chosen if asked and kind is not ReportFormat.TERMINAL]
     written = []
     for kind in chosen:
         if kind is ReportFormat.TERMINAL:

@@ -1,35 +1,92 @@
-"""``torchscale runs``: what was measured here."""
+"""``torchscale runs``: what was measured here, and what was kept under a name."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.command import Group, words_of
+from torchscale.cli.options import BaselinesOption
+from torchscale.cli.output import TERMINAL, note, result_console
+from torchscale.errors import UsageError
+
+app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[DIR | COMMAND]")
 
 
+@app.callback()
 def runs(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where run folders are.")] = Path("results"),
+    context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the runs of a directory, newest first: state, cells measured of those planned, and one figure of each.
+    """List the runs of a directory (default: results), newest first: state, cells measured of those planned, and one
+    figure of each.
+
+    report, compare, predict, export, history and profile take a run by the name in this list.
 
     [bold]Examples[/bold]
 
     [cyan]torchscale runs[/cyan]
 
-    [cyan]torchscale runs --json[/cyan]
+    [cyan]torchscale runs /data/results --json[/cyan]
+
+    [cyan]torchscale runs baselines[/cyan]
     """
+    if context.invoked_subcommand is not None:
+        return
     from torchscale.report.terminal.runs import print_runs  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.run.context import RESULTS  # noqa: PLC0415
     from torchscale.run.runs import list_runs, runs_json  # noqa: PLC0415
 
-    entries = list_runs(directory, TERMINAL)
+    words = words_of(context)
+    if len(words) > 1:
+        raise UsageError(f"one directory at a time, not {len(words)}", hint=f"torchscale runs {shlex.quote(words[0])}")
+    entries = list_runs(Path(words[0]) if words else RESULTS, TERMINAL)
     if as_json:
         typer.echo(runs_json(entries))
         return
-    rows = [(run.id, run.measured_at, run.state, run.done, run.planned, run.headline) for run in entries]
+    rows = [(run.name, run.measured_at, run.state, run.done, run.planned, run.headline) for run in entries]
     print_runs(rows, result_console())
     if entries:
-        TERMINAL.note(f"Next: torchscale report {entries[0].directory}")
+        TERMINAL.note(f"Next: torchscale report {shlex.quote(entries[0].name)}")
+
+
+@app.command("baselines")
+def baselines(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this one. Default: the list.", show_default=False)
+    ] = None,
+    directory: BaselinesOption = Path("baselines"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: the list, or the whole file.")] = False,
+) -> None:
+    """List the results that [bold]compare --save[/bold] kept under a name, or show one: where and when it was measured,
+    each cell with its launches. One that cannot be read is named as such.
+
+    Each is one JSON file in the directory of baselines: remove it with rm.
+
+    [bold]Examples[/bold]
+
+    [cyan]torchscale runs baselines[/cyan]
+
+    [cyan]torchscale runs baselines main --json[/cyan]
+    """
+    from torchscale.report.terminal.baselines import baselines_json, print_baselines  # noqa: PLC0415 - not for `--help`
+    from torchscale.report.terminal.comparison import print_result_set  # noqa: PLC0415
+    from torchscale.run.baselines import baseline_rows, read  # noqa: PLC0415
+
+    if name is not None:
+        results = read(name, directory)
+        if as_json:
+            typer.echo(results.model_dump_json(indent=1))
+        else:
+            print_result_set(results, result_console())
+        return
+    rows = baseline_rows(directory)
+    if as_json:
+        typer.echo(baselines_json(rows))
+    elif rows:
+        print_baselines(rows, result_console())
+    else:
+        note(f"No baselines in {directory}; keep one with `torchscale compare RUN --save NAME`")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -63,7 +65,7 @@ def submit(
     qos: Annotated[Text, _option(_SLURM, "--qos", "NAME", "Quality of service.")] = None,
     sbatch_options: Annotated[
         list[str] | None,
-        _option(_SLURM, "--sbatch-option", "KEY=VALUE", "Any other option of sbatch; may be repeated."),
+        _option(_SLURM, "--sbatch-option", "NAME=VALUE", "Any other option of sbatch; may be repeated."),
     ] = None,
     results_claim: Annotated[
         Text, _option(_KUBERNETES, "--results-claim", "NAME", "PersistentVolumeClaim for the results; required.")
@@ -88,7 +90,7 @@ def submit(
     ] = None,
     node_selector: Annotated[
         list[str] | None,
-        _option(_KUBERNETES, "--node-selector", "KEY=VALUE", "Label that nodes must have; may be repeated."),
+        _option(_KUBERNETES, "--node-selector", "LABEL=VALUE", "Label that nodes must have; may be repeated."),
     ] = None,
     run_as_user: Annotated[
         int | None, _option(_KUBERNETES, "--run-as-user", "UID", "User and group of processes and results.")
@@ -107,6 +109,7 @@ def submit(
     print_only: Annotated[
         bool, typer.Option("--print", help="Print the script or the manifests; submit and write nothing.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the job, or with --print its text, as JSON.")] = False,
 ) -> None:
     """Submit a benchmark to Slurm or Kubernetes: the config becomes one job that runs it over all its nodes.
 
@@ -145,12 +148,18 @@ def submit(
         run.TrainJobOptions(runtime),
         run.IndexedJobOptions(restarts),
     )
+    run.check_carried(experiment)
     prepared = run.prepare(engine, experiment, options, output_dir)
+    for text in run.warnings_of(experiment, options.job):
+        TERMINAL.note(f"warning: {text}")
     if print_only:
-        typer.echo(prepared.render(), nl=False)
+        for text in prepared.by_hand:
+            TERMINAL.note(text)
+        rendered = prepared.render()
+        typer.echo(json.dumps({"engine": engine.value, "job": rendered}) if as_json else rendered, nl=as_json)
         return
     job = prepared.submit()
-    typer.echo(job.job_id)
+    typer.echo(json.dumps(asdict(job)) if as_json else job.job_id)
     TERMINAL.note(f"Submitted job {job.job_id}. Results: {job.results}. Log: {job.log}")
     if wait:
         raise typer.Exit(run.follow(prepared, job, TERMINAL.note))

@@ -37,7 +37,7 @@ def tune(
             "--search", metavar="AXIS,…", help=f"Default: all allowed of {', '.join(axis.value for axis in TuningAxis)}"
         ),
     ] = None,
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Wall time of all launches.")] = "10m",
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Wall time of new launches.")] = "10m",
     allow_numerics: Annotated[
         bool,
         typer.Option("--allow-numerics", help="Also try what changes results: precision, comm_hook, batch."),
@@ -68,10 +68,11 @@ def tune(
     in launches by turns. Settings that fail or run out of memory are rows of the table. Global samples per second
     decide.
 
-    Settings that change what is computed need [bold]--allow-numerics[/bold]. The same command resumes an interrupted
-    search. "Nothing better found" is an answer: exit code 0.
+    Settings that change what is computed need [bold]--allow-numerics[/bold]. The same command continues a search that
+    was interrupted or ran out of its budget, with a new budget. "Nothing better found" is an answer: exit code 0.
 
-    Exit codes: 0 done; 1 the config itself failed; 2 wrong input; 3 this machine cannot run it; 130 interrupted.
+    Exit codes: 0 done; 1 the config itself failed; 2 wrong input; 3 the budget had no room for an answer, or this
+    machine cannot run it; 130 interrupted.
 
     [bold]Examples[/bold]
 

@@ -79,12 +79,12 @@ def _defaults(values: Sequence[ConfigValue]) -> list[ConfigValue]:
 
 
 def load_from_options(
-    name: str, values: Sequence[ConfigValue], arguments: Sequence[str], *, known_options: Sequence[str] = ()
+    command: str, values: Sequence[ConfigValue], arguments: Sequence[str], *, known_options: Sequence[str] = ()
 ) -> Experiment:
     """The experiment of a command whose options are the config.
 
     Args:
-        name: The command; also the name of the experiment.
+        command: As it is typed: ``measure memory``. Its last word is the name of the experiment.
         values: What the options say.
         arguments: Further overrides, ``--key.sub=value``.
         known_options: Options of the command, for suggestions.
@@ -95,6 +95,6 @@ def load_from_options(
     """
     plain, overrides = split_arguments(arguments)
     if plain:
-        raise UsageError(f"unexpected argument {plain[0]!r}", hint=f"see `torchscale {name} --help`")
-    named = ConfigValue("experiment_name", name)
+        raise UsageError(f"unexpected argument {plain[0]!r}", hint=f"see `torchscale {command} --help`")
+    named = ConfigValue("experiment_name", command.rpartition(" ")[2])
     return load_experiment(None, overrides, known_options=known_options, values=[named, *values])

@@ -122,9 +122,9 @@ class ResultSchema(str, Enum):
     COMPARE = "compare"
     """``compare --format json``."""
     MACHINE = "machine"
-    """``comm --json``, ``hardware --json`` and ``memory --json``."""
+    """``measure collectives --json``, ``measure hardware --json`` and ``measure memory --json``."""
     MAX_BATCH = "max-batch"
-    """``memory --find-max-batch --json``."""
+    """``measure memory --find-max-batch --json``."""
     PREDICT = "predict"
     """``predict --json``."""
     HISTORY = "history"
@@ -140,7 +140,7 @@ class ResultSchema(str, Enum):
     AUTOPSY = "autopsy"
     """``autopsy --json``, and ``autopsy`` in the cells of a report."""
     BASELINE = "baseline"
-    """The files of ``baseline save``."""
+    """The files of ``compare --save``."""
 
 
 class TuningAxis(str, Enum):
@@ -169,7 +169,7 @@ class Requirement(str, Enum):
 
 
 class CatalogKind(str, Enum):
-    """What ``list`` shows."""
+    """What ``docs names`` shows."""
 
     MODELS = "models"
     STRATEGIES = "strategies"
@@ -179,13 +179,6 @@ class CatalogKind(str, Enum):
     HARDWARE = "hardware"
     DEVICES = "devices"
     LINKS = "links"
-
-
-class ConfigFormat(str, Enum):
-    """How ``config show`` prints."""
-
-    YAML = "yaml"
-    JSON = "json"
 
 
 class ReportFormat(str, Enum):
@@ -244,9 +237,22 @@ class MatchKey(str, Enum):
     DATA = "data"
 
 
+class Accept(str, Enum):
+    """What ``compare --accept`` lets pass."""
+
+    MISSING = "missing"
+    """A side measured less than the reference."""
+    UNCLEAR = "unclear"
+    """Nothing could be decided."""
+    FLAGS = "flags"
+    """Only one side was contended or throttled."""
+    VERSIONS = "versions"
+    """Devices, precisions or versions of torch differ."""
+
+
 class FailOn(str, Enum):
     """What makes ``compare`` fail."""
 
     REGRESSION = "regression"
-    UNDECIDED = "undecided"
+    UNCLEAR = "unclear"
     NEVER = "never"

@@ -1,4 +1,4 @@
-"""An experiment as a config file with every default, as ``config show`` prints it."""
+"""An experiment as a config file with every default, as ``benchmark --show-config`` prints it."""
 
 from __future__ import annotations
 

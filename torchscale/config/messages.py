@@ -40,8 +40,8 @@ EARLIER_KEYS: Mapping[str, str] = {
     "data.dataset": "data.source",
     "data.num_workers": "data.workers",
     "model.name": "models",
-    "model.d_model": "model.options: {d_model: …}",
-    "d_model": "model.options: {d_model: …}",
+    "model.d_model": "model.options.d_model",
+    "d_model": "model.options.d_model",
     "gpus": "gpu_counts",
     "num_gpus": "gpu_counts",
     "hardware.gpus": "gpu_counts",
@@ -65,6 +65,7 @@ _SAME: Mapping[str, str] = {
     "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float8": "fp8"
 }  # fmt: skip
 """What PyTorch calls a precision → its name here."""
+_MODELS_LISTED = "; see `torchscale docs names models`, or use package.module:function"
 _MAX_VALUE_CHARACTERS = 60
 """A message with file, key and expectation then still fits on two lines of a terminal."""
 
@@ -229,7 +230,7 @@ def _value_error(text: str, value: Data) -> str:
     if text == "unknown model":
         name = value["name"] if isinstance(value, dict) else value
         near = _as_list(str(name)) or did_you_mean(str(name), MODELS)
-        return f"unknown model {shown(name)}{near or '; see `torchscale list models`, or use package.module:function'}"
+        return f"unknown model {shown(name)}{near or _MODELS_LISTED}"
     return text if shown(value) in text or isinstance(value, dict) else f"{text}; got {shown(value)}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from torchscale.config.values import ConfigValue
 from torchscale.config.yaml_reader import MAX_DEPTH, Data, KeyPath, format_path, one_line, read_yaml
 from torchscale.errors import ConfigError, UsageError
 
+_RENAMED = re.compile(r"unknown key; write '([a-z_.]+)'")
+"""A problem that names the key to write."""
 _OPTION = re.compile(r"^--([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*)(?:=(.*))?$", re.DOTALL)
 
 
@@ -35,6 +38,10 @@ class Override:
         """``problem`` of the key at ``where``, behind the text that the user wrote."""
         inside = where[len(self.path) :]
         same_key = where == self.path or (self.from_option and all(isinstance(part, int) for part in inside))
+        renamed = _RENAMED.fullmatch(problem)
+        if renamed is not None and not self.from_option:
+            typed = shlex.quote(f"--{renamed[1]}={self.text.partition('=')[2]}")
+            problem = f"unknown key; write {typed}"
         return one_line(f"{self.text}: {problem}" if same_key else f"{self.text}: {format_path(where)}: {problem}")
 
 
@@ -122,10 +129,8 @@ def _check_key(name: str, argument: str, value: str, known_options: Sequence[str
     shown_name = argument.partition("=")[0]
     folded = name.replace("-", "_")
     if folded in EARLIER_KEYS:
-        key, _, inside = EARLIER_KEYS[folded].partition(": ")  # of `model.options: {d_model: …}`
-        below = inside.strip("{}").partition(":")[0]
-        dotted = f"{key}.{below}" if below else key
-        raise UsageError(f"{shown_name}: no such option or config key", hint=one_line(f"write --{dotted}={value}"))
+        typed = shlex.quote(f"--{EARLIER_KEYS[folded]}={value}")
+        raise UsageError(f"{shown_name}: no such option or config key", hint=one_line(f"write {typed}"))
     near = did_you_mean(f"--{name}", [*known_options, *(f"--{key}" for key in keys)])
     place = nearest_key(name, ()).replace("'", "'--", 1)
     raise UsageError(one_line(f"{shown_name}: no such option or config key{place or near}"))

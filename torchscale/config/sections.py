@@ -40,7 +40,7 @@ class ModelChoice(ConfigSection):
     model_config = ConfigDict(extra="allow")
 
     name: str = Field(
-        description="A catalogued model (`torchscale list models`), torchvision:NAME, timm:NAME, "
+        description="A catalogued model (`torchscale docs names models`), torchvision:NAME, timm:NAME, "
         "hf:PATH/config.json, or `package.module:function`."
     )
 
@@ -290,9 +290,10 @@ class LaunchSettings(ConfigSection):
     )
     isolation: Isolation = Field(
         "auto",
-        description="cell: a separate torchrun for each launch; group: one set of processes runs all cells in turn (on "
-        "CPUs in copies of them), those of fewer ranks in a part of them, and a cell that fails is run again in new "
-        "processes; auto: group on CPUs, else cell.",
+        description="cell: a torchrun command for each launch; group: on CPUs torchrun's agent for each launch in a "
+        "fork of one process that has imported PyTorch, on other devices one torchrun whose ranks run all cells in "
+        "turn, those of fewer ranks in a part of them; a cell that fails is run again in new processes; auto: group "
+        "on CPUs, else cell.",
     )
     threads_per_rank: PositiveInt | None = Field(
         None,
@@ -338,8 +339,8 @@ class ProfilingSettings(ConfigSection):
         Literal["sync_stall_detection", "always", "never"] | tuple[str, ...], BeforeValidator(as_tuple)
     ] = Field(
         "sync_stall_detection",
-        description="sync_stall_detection: cells in which a bottleneck was found; always; never; or a list of cell "
-        "ids, where * matches any text.",
+        description="sync_stall_detection: cells in which a bottleneck was found, and all cells of a run on single "
+        "devices; always; never; or a list of cell ids, where * matches any text.",
     )
     target: Literal["sync_stalls", "kernels", "memory", "input", "all"] = Field(
         "sync_stalls", description="What is recorded: memory and all also record allocations."

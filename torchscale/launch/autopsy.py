@@ -17,7 +17,7 @@ from torchscale.analysis.hang.stacks import last_stack
 from torchscale.config.sections import MAX_NODES
 from torchscale.errors import OutputError, TraceError
 from torchscale.launch.nccl_ras import nccl_notes
-from torchscale.launch.process import POLL_SECONDS, copy_of, rank_environment, tail
+from torchscale.launch.process import POLL_SECONDS, rank_environment, tail
 from torchscale.launch.py_spy import py_spy_stacks
 from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import (
@@ -30,12 +30,13 @@ from torchscale.schema.launch.hang import (
     StackFrame,
     dump_file,
 )
+from torchscale.schema.launch.task import RANK_PROCESS
 from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, collective_log
 from torchscale.util.files import atomic_write_model, atomic_write_text, read_bounded
 
 FACTS_FILE = "hang.json"
-_WORKERS = frozenset({"torchscale.worker", "torchscale.worker.forked_ranks"})
-"""Modules that a rank's command line names."""
+_WORKERS = frozenset({"torchscale.worker", "torchscale.worker.elastic_launcher"})
+"""Modules that a rank's command line names, from Python 3.11 on where the rank is a fork."""
 _ANSWER_SECONDS = 5.0
 """Ranks look for a request once a second and write some 2 MB; those that have not answered by then hold the
 interpreter's lock or are stopped."""
@@ -105,9 +106,9 @@ def failure_autopsy(directory: Path, world_size: int) -> Autopsy | None:
 
 
 def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
-    """Rank → process, of the workers below ``parent_pid``: the Python process that is nearest to it, or its copy that
-    runs the launch. A profiler may stand in between, and a data loader's workers below a rank have its command line and
-    its environment."""
+    """Rank → process, of the workers below ``parent_pid``: the Python process that is nearest to it. A profiler
+    or torchrun's agent may stand in between, and a data loader's workers below a rank have its command line and its
+    environment."""
     try:
         below = psutil.Process(parent_pid).children(recursive=True)
     except psutil.Error:
@@ -117,9 +118,18 @@ def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
         with contextlib.suppress(psutil.Error, OSError):
             command = process.cmdline()
             rank = rank_environment(process).get("RANK", "")
-            if _WORKERS.intersection(command) and "python" in Path(command[0]).name and rank.isdigit():
+            if _is_worker(process) and "python" in Path(command[0]).name and rank.isdigit():
                 found.setdefault(int(rank), process)
-    return {rank: copy_of(process) for rank, process in found.items()}
+    return found
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    """Whether it is a rank or a process of one; or of what forks ranks, which ignores what ranks answer.
+
+    Raises:
+        psutil.Error: it has ended, or belongs to another user.
+    """
+    return bool(_WORKERS.intersection(process.cmdline())) or RANK_PROCESS.fullmatch(process.name()) is not None
 
 
 def process_condition(process: psutil.Process | None) -> RankCondition:
@@ -142,7 +152,7 @@ def _ask_for_stacks(torchrun_pid: int) -> None:
         return
     for process in below:
         with contextlib.suppress(psutil.Error):
-            if _WORKERS.intersection(process.cmdline()):
+            if _is_worker(process):
                 process.send_signal(signal.SIGUSR1)
 
 

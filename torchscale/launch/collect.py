@@ -7,21 +7,25 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Protocol, TypeVar
-
-from pydantic import ValidationError
 
 from torchscale.analysis.hang.explain import ranks_label, size_error
 from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.launch.autopsy import failure_autopsy, hang_autopsy
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.process import tail
+from torchscale.launch.rank_records import (
+    RankContents,
+    first_unusable_steps,
+    missing_text,
+    read_ranks,
+    unusable_text,
+)
 from torchscale.launch.telemetry import READINGS, read_readings
-from torchscale.schema.cells.kinds import KINDS, AnyPayload, as_kind
+from torchscale.schema.cells.kinds import KINDS, AnyPayload, AnyRank, as_kind
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.nodes import LaunchNode
@@ -32,12 +36,13 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
 from torchscale.util.units import format_bytes
 
+_RECORD, _ERROR = "rank-*.json", "error-rank-*.json"
 _LOG_TAIL_CHARACTERS = 6000
 """Of all logs together: with eight ranks about 650 each, which is the end of a traceback."""
 _TORCHRUN_LOG_BYTES = 64 * 1024
 """Its summary of failed ranks stands at the end, about 400 bytes a rank."""
-_TORCHRUN_FAILURE = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d+)")
-_TORCHRUN_SIGNAL = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
+_TORCHRUN_FAILURE = re.compile(r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d{1,9})\b")
+_TORCHRUN_SIGNAL = re.compile(r"SignalException: Process \d+ got signal: (\d{1,9})\b")
 _ERROR_LINE = re.compile(r"^((?:\w+\.)*\w+Error: \S.*)$", re.MULTILINE)
 """The last line of a traceback. What torchrun says of ranks that failed has no text on that line."""
 _ABORT_LOG_BYTES = 64 * 1024
@@ -48,14 +53,6 @@ _SECONDARY_SIGNALS = {signal.SIGTERM, signal.SIGABRT}
 """Signals that can follow from the end of another rank: torchrun sends TERM to the others, NCCL's watchdog aborts. They
 count as the cause only if there is no other."""
 _UNCAUGHT_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
-
-
-class _OfRank(Protocol):
-    @property
-    def rank(self) -> int: ...
-
-
-M = TypeVar("M", bound=_OfRank)
 
 
 class EndingKind(Enum):
@@ -70,12 +67,14 @@ class EndingKind(Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """How torchrun ended. ``survivors`` names processes of the launch that could not be terminated."""
+    """How torchrun ended, or another ``program`` that runs its agent. ``survivors`` names processes of the launch that
+    could not be terminated."""
 
     kind: EndingKind
     exit_code: int | None
     detail: str
     survivors: tuple[str, ...] = ()
+    program: str = "torchrun"
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,9 @@ class Evidence:
         oom_kills: The kernel's out-of-memory kills during the launch.
         torchrun_error: The exception that ended torchrun itself, in a line; empty for none.
         logged_errors: rank → the last exception in its log, in a line.
+        damaged_ranks: Ranks whose record is there and cannot be used.
+        damage: What is wrong with files that cannot be used, each with its node; empty for none.
+        missing: Which records are not there, where another node should have sent one; empty for none.
     """
 
     ending: Ending
@@ -100,6 +102,9 @@ class Evidence:
     oom_kills: int
     torchrun_error: str = ""
     logged_errors: Mapping[int, str] = field(default_factory=dict)
+    damaged_ranks: frozenset[int] = frozenset()
+    damage: str = ""
+    missing: str = ""
 
 
 def collect_launch(
@@ -119,14 +124,17 @@ def collect_launch(
     log = tail(directory / "torchrun.log", _TORCHRUN_LOG_BYTES)
     ending = _with_signal(ending, log)
     log += "".join(tail(directory / node_file(node, "torchrun.log"), _TORCHRUN_LOG_BYTES) for node in nodes[1:])
-    payload = kind.collect_payload(
-        directory, _read_all(directory, "rank-*.json", KINDS[cell.kind].rank.model_validate_json, cell.world_size)
+    records: RankContents[AnyRank] = read_ranks(
+        directory, _RECORD, KINDS[cell.kind].rank.model_validate_json, cell.world_size
     )
+    errors = read_ranks(directory, _ERROR, RankFailure.model_validate_json, cell.world_size)
+    payload = kind.collect_payload(directory, records.found)
+    damage = [unusable_text(_RECORD, records.unusable, nodes), unusable_text(_ERROR, errors.unusable, nodes)]
     evidence = Evidence(
         ending,
         cell.world_size,
         payload,
-        read_failures(directory, cell.world_size),
+        _earliest_first(errors.found),
         {int(rank): int(code) for rank, code in _TORCHRUN_FAILURE.findall(log)},
         oom_kills,
         _last_error(log),
@@ -135,8 +143,13 @@ def collect_launch(
             for rank in range(cell.world_size)
             if (error := _last_error(tail(directory / f"rank-{rank}.stderr.log")))
         },
+        damaged_ranks=frozenset(records.unusable),
+        damage="; ".join(filter(None, damage)),
+        missing=missing_text(_RECORD, records.missing, nodes) if nodes else "",
     )
     state, reason = classify(evidence)
+    if state is State.OK:
+        state, reason = _judge_steps(directory, payload, nodes)
     autopsy = _autopsy(directory, cell.world_size, ending, state)
     if autopsy is not None and nodes:
         autopsy = _with_hosts(autopsy, nodes)
@@ -150,7 +163,8 @@ def collect_launch(
             directory.mkdir(parents=True, exist_ok=True)  # for the record
             reason += "; the folder of the launch was emptied or removed meanwhile"
     if ending.survivors:
-        reason += f"; still running: {', '.join(ending.survivors)}"
+        running = f"still running: {', '.join(ending.survivors)}"
+        reason = f"{reason}; {running}" if reason else running
     if not task.log_step_times:
         for path in directory.glob("steps-rank-*.jsonl"):
             path.unlink()
@@ -252,7 +266,10 @@ def _telemetry(
 
 def read_failures(directory: Path, world_size: int) -> tuple[RankFailure, ...]:
     """Failures that the ranks wrote into ``directory``, earliest first."""
-    failures = _read_all(directory, "error-rank-*.json", RankFailure.model_validate_json, world_size)
+    return _earliest_first(read_ranks(directory, _ERROR, RankFailure.model_validate_json, world_size).found)
+
+
+def _earliest_first(failures: Sequence[RankFailure]) -> tuple[RankFailure, ...]:
     return tuple(sorted(failures, key=lambda failure: failure.time))
 
 
@@ -278,7 +295,19 @@ def classify(evidence: Evidence) -> tuple[State, str]:
         return State.CRASHED, evidence.ending.detail
     if kind is EndingKind.TIMEOUT:
         return State.TIMEOUT, evidence.ending.detail
-    return _judge_failures(evidence)
+    state, reason = _judge_failures(evidence)
+    if evidence.damage and evidence.damage not in reason:
+        reason += f"; {evidence.damage}"
+    return state, reason
+
+
+def _judge_steps(directory: Path, payload: AnyPayload, nodes: tuple[LaunchNode, ...]) -> tuple[State, str]:
+    """``invalid`` for a launch of training whose ranks all left a record, and not the steps that it counts."""
+    training = as_kind(payload, TrainingResult)
+    if training is None or training.rank_steps:
+        return State.OK, ""
+    damage = first_unusable_steps(directory, (rank.rank for rank in training.ranks), nodes)
+    return (State.INVALID, damage) if damage else (State.OK, "")
 
 
 def _judge_failures(evidence: Evidence) -> tuple[State, str]:
@@ -312,15 +341,18 @@ def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, 
     code = evidence.ending.exit_code
     left_early = [failure.rank for failure in evidence.failures if failure.kind is FailureKind.LEFT_EARLY]
     if code is not None and code < 0 and not left_early:
-        return State.KILLED, f"torchrun was killed by {_signal_name(-code)}"
+        return State.KILLED, f"{evidence.ending.program} was killed by {_signal_name(-code)}"
     if not left_early and code not in (0, None) and evidence.torchrun_error and not evidence.exit_codes:
-        return State.CRASHED, f"torchrun failed: {evidence.torchrun_error[:300]}"
-    departed = left_early or silent
+        return State.CRASHED, f"{evidence.ending.program} failed: {evidence.torchrun_error[:300]}"
+    departed = left_early or [rank for rank in silent if rank not in evidence.damaged_ranks]
+    if not departed and evidence.damaged_ranks:
+        return State.INCOMPLETE, evidence.damage
     if not departed:
         first = evidence.failures[0]
         return State.CRASHED, f"rank {first.rank}: {first.type}: {_first_line(first.message)}"
     ranks = f"rank{'s' * (len(departed) > 1)} {', '.join(map(str, departed))}"
-    return State.INCOMPLETE, f"{ranks} exited before the measurement was complete, without an error"
+    reason = f"{ranks} exited before the measurement was complete, without an error"
+    return State.INCOMPLETE, f"{reason}; {evidence.missing}" if evidence.missing else reason
 
 
 def _judge_signal(rank: int, number: int, oom_kills: int) -> tuple[State, str]:
@@ -369,21 +401,6 @@ def _log_tail(directory: Path, torchrun_log: str, world_size: int) -> str:
     if torchrun_log.strip():
         parts.append(f"torchrun:\n{torchrun_log[-share:].strip()}")
     return "\n\n".join(parts)
-
-
-def _read_all(directory: Path, pattern: str, read: Callable[[bytes], M], world_size: int) -> list[M]:
-    """The ranks' files in rank order; a file that cannot be read, or is of another rank than its name says, is left
-    out."""
-    contents = []
-    for rank in range(world_size):
-        path = directory / pattern.replace("*", str(rank))
-        try:
-            content = read(path.read_bytes())
-        except (OSError, ValidationError):
-            continue
-        if content.rank == rank:
-            contents.append(content)
-    return contents
 
 
 def _first_line(text: str) -> str:

@@ -1,5 +1,5 @@
 """One torchrun for many launches: its ranks run them one after the other, so that short cells do not pay for each
-start. On CPUs the ranks are forks of one process, which imports torch for all of them.
+start.
 
 The launcher writes each launch to a file, and the ranks write their records as usual. Any failure ends the whole group;
 the caller decides whether the launch is repeated.
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -22,14 +21,13 @@ from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.oom import OomKills
 from torchscale.launch.process import ManagedProcess, is_running, wait_until
-from torchscale.launch.telemetry import READINGS, Sampler
+from torchscale.launch.telemetry import SharedSampler
 from torchscale.launch.torchrun import Watch, flatten_logs, require_loopback, torchrun_command, worker_environment
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import GroupItem, LaunchTask
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model, atomic_write_text
-from torchscale.util.interpreter import module_command
 from torchscale.util.logs import keep_log, open_log
 
 _END_SECONDS = 20.0
@@ -70,8 +68,8 @@ class Group:
         self._channel = channel.resolve()
         self._cpu_sets = task.cpu_sets if cpu_sets is None else cpu_sets
         processes = task.cell.world_size if processes is None else processes
-        self._command = _command(task, processes, self._channel)
-        self._sampler: Sampler | None = None
+        self._command = torchrun_command(processes, self._channel, "--group", str(self._channel))
+        self._sampler = SharedSampler(self._channel)
         self._launches = 0
         self._last: Path | None = None
         self._copied: dict[Path, int] = {}
@@ -112,13 +110,12 @@ class Group:
         def is_done() -> bool:
             return all(path.exists() for path in records)
 
-        if task.telemetry_seconds is not None:
-            self._start_sampler(task.telemetry_seconds, task.gpu_uuids)
+        self._sampler.read(task.telemetry_seconds, task.gpu_uuids)
         watch = Watch(
             directory, limits, stop, on_progress, world_size=task.cell.world_size, log_directory=self._channel
         )
         kind, detail = watch.wait(self._process, is_done)
-        if self._sampler is not None and task.telemetry_seconds is not None:
+        if task.telemetry_seconds is not None:
             self._sampler.copy_new(task.started_at, directory)
         survivors: tuple[str, ...] = ()
         if not is_done():
@@ -144,8 +141,7 @@ class Group:
     def close(self) -> None:
         """Ask the ranks to leave, and end them if they do not. Their output is kept with the last launch."""
         if self._channel.exists():
-            if self._sampler is not None:
-                self._sampler.close()
+            self._sampler.close()
             if self._process.poll() is None:
                 with contextlib.suppress(OutputError):  # on a full disk they are killed
                     atomic_write_text(self._channel / "end", "", durable=False)
@@ -155,15 +151,6 @@ class Group:
             if self._last is not None and self._last.exists():
                 self._keep_logs(self._last)
             shutil.rmtree(self._channel, ignore_errors=True)
-
-    def _start_sampler(self, interval_seconds: float, uuids: Sequence[str]) -> None:
-        """Start one, unless there is one that reads these GPUs."""
-        if self._sampler is not None and self._sampler.uuids.issuperset(uuids):
-            return
-        if self._sampler is not None:
-            self._sampler.close()
-            (self._channel / READINGS).unlink(missing_ok=True)
-        self._sampler = Sampler(self._channel, interval_seconds, uuids)
 
     def _is_over(self) -> bool:
         """Whether every rank has left, or torchrun itself."""
@@ -184,10 +171,3 @@ class Group:
         flatten_logs(self._channel)
         for path in self._channel.glob("*.log"):
             shutil.move(path, directory / path.name)
-
-
-def _command(task: LaunchTask, processes: int, channel: Path) -> list[str]:
-    """argv of the agent whose ranks are forks, for CPUs on Linux; else of a torchrun."""
-    if task.device == "cpu" and sys.platform == "linux":
-        return module_command("torchscale.worker.forked_ranks", str(processes), str(channel))
-    return torchrun_command(processes, channel, "--group", str(channel))

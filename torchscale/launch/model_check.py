@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
-from torchscale.launch.process import run_bounded
+from torchscale.launch.process import adopt_orphans, run_bounded
 from torchscale.schema.cells.training import TrainingCell, model_key
 from torchscale.schema.launch.model_check import ModelCheck
 from torchscale.util.extras import require
@@ -32,6 +32,7 @@ def check_models(
         UsageError: torch is not installed.
     """
     require("torch", "building a model")
+    adopt_orphans()
     models = {model_key(cell): cell for cell in cells}
     finished = run_bounded(
         module_command("torchscale.worker.check_models"),
@@ -39,10 +40,8 @@ def check_models(
         env={**os.environ, **env, **_AS_A_RANK},
         stdin=TypeAdapter(list[TrainingCell]).dump_json(list(models.values())).decode(),
     )
-    # Whatever a user's module prints when it is imported stands between our lines.
-    lines = [line for line in finished.stdout.splitlines() if line.startswith('{"problem":')]
     checks: dict[str, ModelCheck] = {}
-    for line, key in zip(lines, models, strict=False):
+    for line, key in zip(finished.stdout.splitlines(), models, strict=False):
         try:
             checks[key] = ModelCheck.model_validate_json(line)
         except ValidationError:  # cut off

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
-from torchscale.launch.process import run_bounded
+from torchscale.launch.process import adopt_orphans, run_bounded
 from torchscale.schema.cells.memory import PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.extras import require
@@ -27,6 +27,7 @@ def predict_cells(
         UsageError: torch is not installed.
     """
     require("torch", "a prediction of memory")
+    adopt_orphans()
     alike: dict[str, list[TrainingCell]] = {}
     for cell in cells:
         key = cell.model_copy(update=_WITHOUT_EFFECT).model_dump_json(exclude={"measurement", "learning_rate"})

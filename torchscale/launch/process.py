@@ -25,9 +25,11 @@ from typing import IO
 import psutil
 
 from torchscale.errors import MachineError
-from torchscale.schema.launch.task import COPY_NAME, RANK_PROCESS
+from torchscale.schema.launch.task import AGENT_NAME, RANK_PROCESS
+from torchscale.util.files import read_end
 from torchscale.util.logs import KEPT_BYTES, free_middle
 from torchscale.util.process_exit import end_with_parent
+from torchscale.util.redaction import redact_arguments
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
 """Environment variable that marks everything a launch started."""
@@ -43,6 +45,9 @@ TERM_GRACE_SECONDS = 5.0
 KILL_GRACE_SECONDS = 5.0
 """After KILL only a process that hangs in the kernel is left (a dead file system or driver): waiting longer is
 useless."""
+
+_COMMAND_CHARACTERS = 80
+"""Of a command line in a message: the program and its first arguments."""
 
 _PROC = Path("/proc/self/stat")
 _PR_SET_CHILD_SUBREAPER = 36
@@ -165,8 +170,26 @@ def inherited_environment() -> dict[str, str]:
 
 def adopt_orphans() -> None:
     """Make this process the parent of descendants whose own parent dies, so that they are found and reaped."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    global _children_before  # noqa: PLW0603 - set once in the life of the process
+    if _LIBC is None:
+        return
+    if _children_before is None:
+        _children_before = frozenset(child.pid for child in psutil.Process().children())
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def left_processes() -> dict[int, str]:
+    """Processes that something which ran below this process left behind, and that still run: pid → command line. For a
+    program of ours, whose own children have all ended; empty where :func:`adopt_orphans` was never called."""
+    if _children_before is None:
+        return {}
+    _reap_orphans(except_pid=None)
+    children = [child for child in psutil.Process().children() if is_running(child)]
+    return {
+        child.pid: _command_line(child)
+        for child in children
+        if child.pid not in _started_here and child.pid not in _children_before
+    }
 
 
 def run_bounded(
@@ -268,14 +291,13 @@ def wait_until(condition: Callable[[], bool], *, timeout_seconds: float) -> bool
 def tail(path: Path, max_bytes: int = 8192) -> str:
     """The last ``max_bytes`` of a text file; empty where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - max_bytes))
-            return file.read().decode("utf-8", errors="replace")
+        return read_end(path, max_bytes).decode("utf-8", errors="replace")
     except OSError:
         return ""
 
 
+_children_before: frozenset[int] | None = None
+"""Children of this process before it adopted any, as a shell has that becomes us by ``exec``."""
 _started_here: set[int] = set()
 """Pids of all processes that were started here; few in the life of a command."""
 
@@ -288,7 +310,7 @@ def _daemons_since(moment: float) -> tuple[str, ...]:
         try:
             ours = child.pid in _started_here or child.create_time() < moment - 1
             if not ours and child.status() != psutil.STATUS_ZOMBIE and os.getsid(child.pid) != os.getsid(0):
-                found.append(f"pid {child.pid} ({child.name()}), a daemon")
+                found.append(f"pid {child.pid} ({_command_line(child)}), a daemon")
         except (psutil.Error, OSError):
             continue  # it has ended
     return tuple(found)
@@ -344,6 +366,18 @@ def is_running(process: psutil.Process) -> bool:
         return False
 
 
+def _command_line(process: psutil.Process) -> str:
+    """Without secrets, and cut to what fits a line of a message; its name where it has none."""
+    try:
+        arguments = process.cmdline()
+    except psutil.Error:
+        arguments = []
+    text = " ".join(redact_arguments(arguments)) or _name(process)
+    if len(text) <= _COMMAND_CHARACTERS:
+        return text
+    return f"{text[: _COMMAND_CHARACTERS - 1]}…"
+
+
 def _name(process: psutil.Process) -> str:
     try:
         return process.name()
@@ -351,23 +385,18 @@ def _name(process: psutil.Process) -> str:
         return "?"
 
 
-def copy_of(process: psutil.Process) -> psutil.Process:
-    """The copy of a rank's process that runs its launch, where launches of a group run in copies; else the process."""
-    try:
-        return next((child for child in process.children() if child.name() == COPY_NAME), process)
-    except psutil.Error:
-        return process
-
-
 def rank_environment(process: psutil.Process) -> dict[str, str]:
     """The environment of a process with what torchrun set for its rank, if it is one. A rank that is a fork has the
-    environment of its agent; its name tells the rest.
+    environment of its agent, which may have that of another job's rank; its name tells the rest.
 
     Raises:
         psutil.Error: the process has ended, or belongs to another user.
     """
     environment = process.environ()
-    fork = RANK_PROCESS.fullmatch(process.name())
+    name = process.name()
+    if name == AGENT_NAME:
+        return {variable: value for variable, value in environment.items() if variable != "RANK"}
+    fork = RANK_PROCESS.fullmatch(name)
     if fork is not None:
         rank, processes = fork.groups()
         environment |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -17,7 +17,7 @@ from torchscale.analysis.hang.explain import RankEvidence
 from torchscale.errors import TraceError, UsageError
 from torchscale.launch.autopsy import process_condition
 from torchscale.launch.nccl_ras import nccl_notes
-from torchscale.launch.process import copy_of, rank_environment
+from torchscale.launch.process import rank_environment
 from torchscale.launch.py_spy import has_py_spy, py_spy_stacks
 from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import RankCondition
@@ -111,7 +111,7 @@ def _ranks(process: psutil.Process) -> dict[int, _Rank]:
         known = _rank(child)
         if known is not None and len(found) < _MAX_RANKS:
             found.setdefault(known[0], known[1])
-    return {rank: replace(known, process=copy_of(known.process)) for rank, known in found.items()}
+    return found
 
 
 def _rank(process: psutil.Process) -> tuple[int, _Rank] | None:

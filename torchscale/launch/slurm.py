@@ -73,7 +73,7 @@ class SlurmJob:
 
 
 def parse_options(texts: list[str]) -> dict[str, str | None]:
-    """Options of sbatch from ``KEY=VALUE``, or ``KEY`` for a flag.
+    """Options of sbatch from ``NAME=VALUE``, or ``NAME`` for a flag.
 
     Raises:
         UsageError: an option is none, or is set by the script itself.
@@ -84,7 +84,7 @@ def parse_options(texts: list[str]) -> dict[str, str | None]:
         key = key.removeprefix("--")
         if not _OPTION.fullmatch(key):
             raise UsageError(
-                f"--sbatch-option {text!r}: expected KEY=VALUE, or KEY", hint="for example --sbatch-option exclusive"
+                f"--sbatch-option {text!r}: expected NAME=VALUE, or NAME", hint="for example --sbatch-option exclusive"
             )
         if key in _SET_BY_SUBMIT:
             raise UsageError(f"--sbatch-option {key}: set by the script itself", hint="see `torchscale submit --help`")
@@ -190,13 +190,17 @@ def _srun(job: SlurmJob) -> list[str]:
     return words
 
 
-def submit_script(path: Path) -> str:
+def submit_script(path: Path, env: Mapping[str, str] | None = None) -> str:
     """Hand a script to sbatch; the job's number.
+
+    Args:
+        path: Of the script.
+        env: The environment that the job takes over; ``None`` is that of this process.
 
     Raises:
         MachineError: there is no sbatch, it refuses the job, or it does not answer.
     """
-    done = _ask(["sbatch", "--parsable", str(path)])
+    done = _ask(["sbatch", "--parsable", str(path)], env)
     job_id = done.stdout.strip().partition(";")[0]
     if done.returncode != 0 or not job_id.isdigit():
         raise MachineError(f"sbatch refused the job: {_reason(done)}", hint=f"the script is {path}")
@@ -218,9 +222,9 @@ def job_state(job_id: str) -> str | None:
     raise OSError(_reason(done))
 
 
-def _ask(argv: list[str]) -> Finished:
+def _ask(argv: list[str], env: Mapping[str, str] | None = None) -> Finished:
     try:
-        return run_bounded(argv, timeout_seconds=SUBMIT_SECONDS)
+        return run_bounded(argv, timeout_seconds=SUBMIT_SECONDS, env=env)
     except MachineError as error:
         raise MachineError(
             f"{argv[0]} cannot be started: is Slurm installed here?",

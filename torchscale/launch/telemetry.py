@@ -14,12 +14,15 @@ from pydantic import ValidationError
 from torchscale.errors import MachineError, OutputError
 from torchscale.launch.process import ManagedProcess, inherited_environment
 from torchscale.schema.launch.telemetry import Reading
+from torchscale.util.files import read_bounded
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import open_log
 
 READINGS = "telemetry.jsonl"
 _LOG = "telemetry.log"
 _CPU_SECONDS = '"sampler_cpu_seconds"'
+_MAX_BYTES = 1 << 30
+"""Of readings: ten times those of a day at one a second, of eight GPUs."""
 
 
 @contextmanager
@@ -91,22 +94,60 @@ class Sampler:
             log.unlink()
 
 
+class SharedSampler:
+    """One :class:`Sampler` for launches that follow each other; it is started by the first that wants readings."""
+
+    def __init__(self, directory: Path) -> None:
+        """``directory``: where it writes while it runs."""
+        self._directory = directory
+        self._sampler: Sampler | None = None
+
+    def read(self, interval_seconds: float | None, uuids: Sequence[str]) -> None:
+        """Read these GPUs and the machine from now on, unless ``interval_seconds`` is ``None``."""
+        if interval_seconds is None or (self._sampler is not None and self._sampler.uuids.issuperset(uuids)):
+            return
+        if self._sampler is not None:
+            self.close()
+            (self._directory / READINGS).unlink(missing_ok=True)
+        self._sampler = Sampler(self._directory, interval_seconds, uuids)
+
+    def copy_new(self, since: float, directory: Path) -> None:
+        """As :meth:`Sampler.copy_new`."""
+        if self._sampler is not None:
+            self._sampler.copy_new(since, directory)
+
+    def close(self) -> None:
+        """End it."""
+        if self._sampler is not None:
+            self._sampler.close()
+        self._sampler = None
+
+
 def read_readings(path: Path) -> tuple[list[Reading], float | None]:
     """The sampler's readings in a file, and the CPU seconds that it used; incomplete lines are left out."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_bounded(path, _MAX_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError):
         return [], None
     readings, cpu_seconds = [], None
     for line in lines:
         if line.startswith("{" + _CPU_SECONDS):
-            cpu_seconds = float(line.rpartition(":")[2].strip(" }"))
+            cpu_seconds = _seconds(line.rpartition(":")[2].strip(" }"))
             continue
         try:
             readings.append(Reading.model_validate_json(line))
         except ValidationError:
             continue
     return readings, cpu_seconds
+
+
+def _seconds(text: str) -> float | None:
+    """``None`` for what is no time: the file can come from another node."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < math.inf else None
 
 
 def _time_of(line: bytes) -> float:

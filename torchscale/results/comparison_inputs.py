@@ -91,7 +91,7 @@ def load_source(text: str, baselines: Path = BASELINES) -> ResultSet:
         return read_baseline(baseline)
     raise UsageError(
         f"{text} is no results directory, no file and no baseline in {baselines}",
-        hint="name a directory that `torchscale benchmark` wrote, or see `torchscale baseline list`",
+        hint="name a directory that `torchscale benchmark` wrote, or see `torchscale runs baselines`",
     )
 
 
@@ -107,7 +107,7 @@ def _load_file(path: Path) -> ResultSet:
         return read_baseline(path)
     raise StoreError(
         f"{path} is neither a record nor a baseline",
-        hint="name a record.json, or what `torchscale baseline save` wrote",
+        hint="name a record.json, or what `torchscale compare --save` wrote",
     )
 
 

@@ -9,7 +9,9 @@ from torchscale.errors import TorchscaleError
 from torchscale.report.terminal.baselines import BaselineRow
 from torchscale.results.baselines import BASELINES, list_baselines, load_baseline, save_baseline
 from torchscale.results.comparison_inputs import load_source
+from torchscale.run.compare import meant_source
 from torchscale.run.observer import SILENT, Observer
+from torchscale.run.runs import run_folder
 from torchscale.schema.run.result_set import ResultSet
 
 
@@ -36,8 +38,11 @@ def save(
         StoreError: the source cannot be read.
         OutputError: the baseline cannot be written.
     """
+    meant = meant_source(source, baselines)
+    if Path(meant).is_dir():
+        meant = str(run_folder(Path(meant), observer))
     with observer.status("Reading"):
-        results = load_source(source, baselines)
+        results = load_source(meant, baselines)
     return SavedBaseline(save_baseline(results, name, baselines, replace=replace), results)
 
 

@@ -8,19 +8,20 @@ from pathlib import Path
 
 from torchscale.analysis.comparison.compare import THRESHOLD, compare
 from torchscale.analysis.comparison.matching import Difference, cell_differences, differences
-from torchscale.analysis.comparison.pair import BLIND, Pair, Verdict
+from torchscale.analysis.comparison.pair import BLIND, MIN_LAUNCHES, Pair, Reason
 from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import ExitCode, UsageError
 from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.sections.comparison import ComparisonReport, comparison_document
 from torchscale.report.text.comparison import METRIC_LABELS, format_held, format_nothing_compared
 from torchscale.report.text.labels import listed, plural
-from torchscale.results.baselines import BASELINES
+from torchscale.results.baselines import BASELINES, find_baseline
 from torchscale.results.comparison_inputs import Side, load_sides, load_source
 from torchscale.results.history_baselines import Against, earlier_side
 from torchscale.run.context import RESULTS
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.rendering import render_document
+from torchscale.run.runs import run_by_name
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.util.units import format_percent
 
@@ -82,6 +83,7 @@ def compare_sources(
             ``rules.match`` does not tell cells apart.
         StoreError: a source cannot be read.
     """
+    sources = [meant_source(source, baselines) for source in sources]
     with observer.status("Reading"):
         loaded, left_out = (
             load_sides(sources, baselines) if rules.against is None else _earlier(sources, rules, baselines)
@@ -100,6 +102,20 @@ def compare_sources(
     if len(sides) < 2:
         raise UsageError(_too_few(sources, sides, left_out), hint="torchscale compare before after")
     return _compared(sides, [side_prices[place] for place in chosen], rules, left_out, prices_given=bool(prices))
+
+
+def meant_source(text: str, baselines: Path = BASELINES) -> str:
+    """The source that a user means: a run in ``./results`` may be named as ``runs`` lists it.
+
+    Raises:
+        UsageError: a run and a baseline have that name.
+    """
+    run, baseline = run_by_name(Path(text)), find_baseline(text, baselines)
+    if str(run) == str(Path(text)):
+        return text
+    if baseline is not None:
+        raise UsageError(f"{text} is a run and a baseline", hint=f"name its path: {run} or {baseline}")
+    return str(run)
 
 
 def _earlier(sources: Sequence[str], rules: Rules, baselines: Path) -> tuple[list[Side], list[str]]:
@@ -160,8 +176,8 @@ def _refuse(forbidding: Sequence[Difference]) -> None:
     )
     raise UsageError(
         f"the sides differ in {unequal}",
-        hint="--match model,global_batch compares cells that are equal in what it names, and --force equal cells; both "
-        "list what differs",
+        hint="--match model,global_batch compares cells that are equal in what it names, and "
+        "--accept versions equal cells; both list what differs",
     )
 
 
@@ -177,55 +193,56 @@ def render_comparison(comparison: ComparisonReport, kind: CompareFormat) -> byte
 
 
 def gate(
-    comparison: ComparisonReport, fail_on: FailOn, *, allow_missing: bool = False, allow_undecided: bool = False
+    comparison: ComparisonReport, fail_on: FailOn, *, allow_missing: bool = False, allow_unclear: bool = False
 ) -> Gate:
-    """What a comparison means for a build.
+    """What a comparison means for a build: it fails where something is worse, failed or was not measured, and where all
+    that decides is unclear and a loss of a quarter is not excluded.
 
     Args:
         comparison: All sides.
-        fail_on: What to fail on; anything but ``never`` also fails where a side measured less than the reference, and
-            where nothing was or could be decided.
+        fail_on: ``unclear`` also fails where a cell is unclear; ``never`` never fails.
         allow_missing: Pass although a side measured less than the reference.
-        allow_undecided: Pass although nothing could be decided.
+        allow_unclear: Pass although all is unclear.
     """
     if fail_on is FailOn.NEVER:
         return Gate(ExitCode.OK)
     messages = []
     for pair in comparison.pairs:
-        reasons = _reasons(pair, comparison.metrics, allow_missing=allow_missing, allow_undecided=allow_undecided)
-        undecided = pair.undecided(comparison.metrics)
-        if not reasons and fail_on is FailOn.UNDECIDED and undecided:
-            reasons = [f"{plural(len(undecided), 'cell')} not decided"]
+        reasons = _reasons(pair, comparison.metrics, allow_missing=allow_missing, allow_unclear=allow_unclear)
+        unclear = pair.unclear(comparison.metrics)
+        if not reasons and fail_on is FailOn.UNCLEAR and unclear:
+            reasons = [f"{plural(len(unclear), 'cell')} unclear"]
         if reasons:
             messages.append(f"Failed: {pair.other.name} against {pair.reference.name}: {'; '.join(reasons)}.")
     return Gate(ExitCode.FAILED if messages else ExitCode.OK, tuple(messages))
 
 
-def _reasons(pair: Pair, metrics: Sequence[Metric], *, allow_missing: bool, allow_undecided: bool) -> list[str]:
+def _reasons(pair: Pair, metrics: Sequence[Metric], *, allow_missing: bool, allow_unclear: bool) -> list[str]:
     regressions, overall, missing = pair.regressions(metrics), pair.overall_regressions(metrics), pair.missing(metrics)
     reasons = [f"{plural(len(regressions), 'cell')} worse or lost"] if regressions else []
     if overall:
         reasons.append(f"worse over all cells: {listed([METRIC_LABELS[metric] for metric in overall])}")
     if missing and not allow_missing:
         reasons.append(
-            f"{plural(len(missing), 'cell')} not measured, or less than in the reference (--allow-missing accepts that)"
+            f"{plural(len(missing), 'cell')} not measured, or less than in the reference "
+            "(--accept missing lets it pass)"
         )
     if not reasons and not pair.decided_by(metrics):
         reasons.append(f"nothing was compared ({format_nothing_compared(pair, metrics)})")
-    if pair.undecidable(metrics) and not allow_undecided:
-        reasons.append(f"nothing could be decided ({_why_undecidable(pair, metrics)}; --allow-undecided accepts that)")
+    if pair.may_hide_loss(metrics) and not allow_unclear:
+        limit = format_percent(max(BLIND, pair.threshold), 1)
+        why = _why_unclear(pair, metrics)
+        reasons.append(f"unclear, and a loss of {limit} is not excluded ({why}; --accept unclear lets it pass)")
     return reasons
 
 
-def _why_undecidable(pair: Pair, metrics: Sequence[Metric]) -> str:
+def _why_unclear(pair: Pair, metrics: Sequence[Metric]) -> str:
     changes = [change for _, change in pair.decided_by(metrics)]
-    few = any(change.verdict is Verdict.NOT_DECIDABLE for change in changes)
-    flags = dict.fromkeys(flag for change in changes if change.verdict is Verdict.UNCLEAR for flag in change.conditions)
-    noisy = any(change.verdict is Verdict.UNCLEAR and not change.conditions for change in changes)
-    limit = format_percent(max(BLIND, pair.threshold), 1)
-    reasons = ["fewer than three launches on a side"] if few else []
-    reasons += [f"{' or '.join(flags)} on one side, which --accept-flags ignores"] if flags else []
-    reasons += [f"noise could hide a loss of {limit}"] if noisy else []
+    found = {change.reason for change in changes}
+    flags = dict.fromkeys(flag for change in changes for flag in change.conditions)
+    reasons = [f"fewer than {MIN_LAUNCHES} launches on a side"] if Reason.FEW_LAUNCHES in found else []
+    reasons += [f"{' or '.join(flags)} on one side, which --accept flags ignores"] if Reason.CONDITIONS in found else []
+    reasons += ["noise"] if Reason.NOISE in found else []
     return ", ".join(reasons)
 
 

@@ -123,7 +123,7 @@ def plan_run(
 
 
 def timestamped(name: str, parent: Path = RESULTS) -> Path:
-    """A folder of its own for every run of a command: ``results/comm-20260102-030405``."""
+    """A folder of its own for every run of a command: ``results/collectives-20260102-030405``."""
     return parent / f"{name}{'-' if name else ''}{datetime.now():%Y%m%d-%H%M%S}"
 
 

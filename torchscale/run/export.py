@@ -16,7 +16,7 @@ from torchscale.report.exporters.store import RunToStore, Stored, StoreExporter
 from torchscale.results.reader import read_summary
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.report import RunReport
-from torchscale.run.runs import newest_run
+from torchscale.run.runs import newest_run, run_folder
 from torchscale.schema.node.check import Validation
 from torchscale.util.files import read_bounded
 from torchscale.util.gc import gc_paused
@@ -42,7 +42,7 @@ def export(target: ExportTarget, source: Path | None = None, observer: Observer 
     if target is ExportTarget.GRAFANA_DASHBOARD:
         return text_exporter(target).render(ExportedRun(""))
     with observer.status("Reading the run"):
-        run = _read(source if source is not None else newest_run(observer=observer))
+        run = _read(newest_run(observer=observer) if source is None else run_folder(source, observer))
     return text_exporter(target).render(run)
 
 
@@ -70,7 +70,7 @@ def export_to_store(
         StoreError: the run cannot be read.
         OutputError: the store cannot be written.
     """
-    directory = source if source is not None else newest_run(observer=observer)
+    directory = newest_run(observer=observer) if source is None else run_folder(source, observer)
     if directory.is_file():
         raise UsageError(f"--to {target.value} takes a run folder, not the file {directory}")
     exporter = cast(StoreExporter, _module(target))

@@ -54,7 +54,7 @@ M = TypeVar("M", bound=BaseModel)
 REPEATS = 5
 """All-reduces of each pair: more than the median needs against one that was disturbed."""
 ASKS = 2
-"""How often pairs are measured again that are not decided, or that are slow and were measured once; each time with
+"""How often pairs are measured again that are unclear, or that are slow and were measured once; each time with
 twice as many all-reduces, so that times that one disturbance slowed are outvoted."""
 _PROBE_SECONDS = 600.0
 """For a node's own checks beside the collective and the burn-in: the probe has a bound of 180 s, a disk may be slow."""
@@ -310,7 +310,7 @@ class _Fleet:
         return CollectiveFacts(backend=backend, world_size=len(layout) * ranks, error=_first_problem(layout, result))
 
     def _run_pairwise(self, backend: str, names: dict[int, str]) -> Pairwise:
-        """All pairs, then those again that are not decided, or that a node or link is to be blamed for."""
+        """All pairs, then those again that are unclear, or that a node or link is to be blamed for."""
         layout = self._leader.layout(self._leader.available, 1)
         ranks = [node.node_rank for node in layout]
         times = _Times()

@@ -16,6 +16,7 @@ from torchscale.results.history import add_folders, history_trends, run_folders
 from torchscale.run.context import RESULTS
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.rendering import render_document
+from torchscale.run.runs import run_by_name
 from torchscale.store.history_file import open_history
 
 __all__ = ["HistoryReport", "HistoryRules", "history", "history_json", "render_history", "verdict"]
@@ -56,7 +57,7 @@ def history(
         OutputError: the file cannot be written.
     """
     chosen = HistoryRules() if rules is None else rules
-    sources = list(directories) or ([] if db is not None else [RESULTS])
+    sources = list(map(run_by_name, directories)) or ([] if db is not None else [RESULTS])
     with observer.status("Looking for run folders"):
         folders = list(dict.fromkeys(folder for directory in sources for folder in run_folders(directory)))
     if sources and not folders:

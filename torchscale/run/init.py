@@ -16,13 +16,13 @@ from torchscale.util.files import atomic_write_text
 
 _TEMPLATE = """\
 # A torchscale experiment for {title}.
-# Every key is explained by `torchscale docs configuration`; `torchscale config show` prints all with their defaults.
+# Every key: `torchscale docs configuration`; all with their defaults: `torchscale benchmark --show-config`.
 # Any value can be changed on the command line: --batch-size 32,64 --training.precision=bf16
 {notes}
 experiment_name: {experiment_name}   # results go to results/{experiment_name}
 
-# Each model × batch size × GPU count becomes a cell: one torchrun, measured on its own.
-# Models by name (`torchscale list models`), or your own by import path: my_pkg.my_module:build
+# Each model × batch size × GPU count becomes a cell, launched by torchrun and measured on its own.
+# Models by name (`torchscale docs names models`), or your own by import path: my_pkg.my_module:build
 models: [{models}]
 batch_sizes: [{batch_sizes}]         # samples per device and step
 gpu_counts: [{gpu_counts}]           # counts this machine cannot run are skipped with the reason; auto takes 1, 2, 4, …
@@ -33,6 +33,9 @@ training:
   precision: {precision}             # fp32 | tf32 | fp16 | bf16; a list measures each
   optimizer: adamw                   # sgd | adam | adamw
 
+parallel:
+  strategy: ddp                      # ddp | zero1 | fsdp | tensor | pipeline | …; a list measures each
+
 benchmark:
   preset: {preset}                   # standard, or quick: shorter and less exact
   repeats: 1                         # launches per cell; 3 show how much launches differ; comparisons need them
@@ -40,8 +43,7 @@ benchmark:
 profiling:
   enabled: false                     # true: profile the cells in whose measurement a bottleneck was found
 
-launch:
-  timeout_seconds: 1800              # a launch that takes longer is ended and named: timeout
+# Rarely needed: data, model, launch, telemetry, export and further keys of the sections above.
 """
 
 

@@ -1,4 +1,4 @@
-"""Runs the launches of a sweep, each in processes of its own or in those of the launches before it."""
+"""Runs the launches of a sweep: each in processes of its own, new or forked, or in those of the launches before it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
+from torchscale.launch.elastic import ElasticLauncher, forks_ranks
 from torchscale.launch.group import Group
 from torchscale.launch.torchrun import cell_environment, run_launch
 from torchscale.plan.expand import Plan
@@ -23,7 +24,7 @@ from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
 _GROUP = ".group"
-"""In the run folder, while processes run that launches share: their channel, logs and results until these are kept."""
+"""In the run folder, while a process runs that many launches use: what is handed to it, and its logs."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Pending:
 
 
 def shares_processes(experiment: Experiment, plan: Plan) -> bool:
-    """Whether launches share a torchrun. By default on CPUs alone, where each runs in a copy of its processes: results
-    are equal to those of separate ones within noise (``docs/tested-on.md``)."""
+    """Whether launches use what was started for others. By default on CPUs alone, where that is a process which forks
+    the agent of each: results are equal to those of a torchrun command within noise (``docs/tested-on.md``)."""
     isolation = experiment.launch.isolation
     return isolation == "group" or (isolation == "auto" and plan.device == "cpu")
 
@@ -78,16 +79,19 @@ class Launcher:
             budget_seconds=experiment.benchmark.cell_seconds,
         )
         self._shares = shares_processes(experiment, plan)
+        self._forks = ElasticLauncher(folder.path / _GROUP) if self._shares and forks_ranks(plan.device) else None
         self._counted: set[str] = set()
         self._pending, self._nodes = pending, nodes
         self._group: Group | None = None
         self._key: object = None
 
     def run(self, item: Pending) -> LaunchRecord:
-        """Run a launch to its end; its record is written. One that fails in processes which ran others before it runs
-        again in its own, and what these say counts."""
+        """Run a launch to its end; its record is written. One that fails in processes which ran others before it, or in
+        forks of one which imported for others, runs again in new ones, and what these say counts."""
         if self._nodes is not None and self._spans_nodes(item.cell):
             record = self._run_over_nodes(item, self._nodes)
+        elif self._forks is not None:
+            record = self._run_forked(item, self._forks)
         else:
             record = self._run_grouped(item) if self._shares else self._run_alone(item)
         self._folder.finish_launch(item.cell, record)
@@ -101,6 +105,25 @@ class Launcher:
         if self._group is not None:
             self._group.close()
         self._group = None
+        if self._forks is not None:
+            self._forks.close()
+
+    def _run_forked(self, item: Pending, forks: ElasticLauncher) -> LaunchRecord:
+        def run() -> LaunchRecord:
+            return forks.run(
+                self._task(item),
+                self._folder.begin_launch(item.cell, item.launch),
+                limits=self._limits,
+                extra_env=self._env,
+                stop=self._stop,
+                on_progress=self._on_progress,
+            )
+
+        was_used = forks.was_used
+        record = run()
+        if was_used and record.state is not State.OK and not self._stop.asked:
+            record = run()
+        return record
 
     def _run_alone(self, item: Pending) -> LaunchRecord:
         return run_launch(

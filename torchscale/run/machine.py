@@ -50,7 +50,7 @@ class MachineOutcome(Generic[S]):
 
 
 class CollectivesOutcome(MachineOutcome[CollectivesSummary]):
-    """What ``comm`` measured; a link below its rated bandwidth is a failure."""
+    """What ``measure collectives`` measured; a link below its rated bandwidth is a failure."""
 
     @property
     def shown(self) -> tuple[CollectivesSummary, ...]:
@@ -80,7 +80,7 @@ def measure_collectives(
 
     Args:
         experiment: With ``measure: [collectives]``.
-        output_dir: A run folder, new or to be joined; ``results/comm-<time>`` by default.
+        output_dir: A run folder, new or to be joined; ``results/collectives-<time>`` by default.
         observer: Shows messages and launches.
         cluster: Nodes, of which this is the first; ``None`` for this machine alone.
         token: The secret that the nodes share.
@@ -91,7 +91,7 @@ def measure_collectives(
         StoreError: ``output_dir`` cannot be read, or was measured on another machine.
         OutputError: it cannot be written.
     """
-    directory = output_dir or timestamped("comm")
+    directory = output_dir or timestamped("collectives")
 
     def outcome(summary: RunSummary, plan: Plan, interrupted: bool) -> CollectivesOutcome:
         return CollectivesOutcome(directory, _planned(summary.collectives, plan), interrupted)

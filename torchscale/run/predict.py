@@ -21,8 +21,10 @@ from torchscale.report.formats.prediction_export import prediction_json
 from torchscale.report.sections.prediction import PredictionReport, prediction_document
 from torchscale.report.text.labels import batch_label, on_cuda, panel_title
 from torchscale.results.reader import read_summary
+from torchscale.run.observer import SILENT, Observer
 from torchscale.run.prediction_table import MAX_GPUS, read_table
 from torchscale.run.rendering import render_document
+from torchscale.run.runs import newest_run, run_folder
 
 _MAX_COUNTS = 100
 """Requested counts: more than a table or a chart can show."""
@@ -47,15 +49,16 @@ class PredictOptions:
     price: float | None = None
 
 
-def predict_run(source: Path, options: PredictOptions) -> PredictionReport:
-    """Predict every series of training cells of a run folder.
+def predict_run(source: Path | None, options: PredictOptions, observer: Observer = SILENT) -> PredictionReport:
+    """Predict every series of training cells of a run folder; ``None`` is the newest run in ``./results``.
 
     Raises:
         UsageError: the options are wrong, or the run measured no training.
         StoreError: the folder cannot be read.
     """
     _check(options)
-    return predict_summaries({str(source): read_summary(source)}, options)
+    directory = newest_run(observer=observer) if source is None else run_folder(source, observer)
+    return predict_summaries({str(directory): read_summary(directory)}, options)
 
 
 def predict_summaries(runs: Mapping[str, RunSummary], options: PredictOptions) -> PredictionReport:

@@ -28,6 +28,7 @@ from torchscale.run.cell_profiler import (
 )
 from torchscale.run.context import measuring, plan_run, stop_on_signals, timestamped
 from torchscale.run.observer import SILENT, Observer
+from torchscale.run.runs import run_by_name
 from torchscale.run.summary_file import SummaryFile
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.profiles.analysis import ProfileAnalysis
@@ -250,7 +251,8 @@ def analyze_recordings(
     """Analyze recordings of one or many ranks, made here or elsewhere. Needs no torch and no GPU.
 
     Args:
-        paths: ``.nsys-rep``, ``.sqlite``, ``.json``, ``.json.gz``, ``.tar.gz``, or directories of them.
+        paths: ``.nsys-rep``, ``.sqlite``, ``.json``, ``.json.gz``, ``.tar.gz``, directories of them, or names of
+            runs in ``./results``.
         window: Which part is analyzed.
         output_dir: Where ``analysis.json`` and a timeline for Perfetto are written; ``None`` writes nothing.
         observer: Shows messages.
@@ -263,7 +265,7 @@ def analyze_recordings(
     if output_dir is not None:
         _make_directory(output_dir)
     with observer.status("Reading the recordings"):
-        return analyze_files(list(paths), window, output_dir)
+        return analyze_files(list(map(run_by_name, paths)), window, output_dir)
 
 
 def strip_recording(source: Path, output: Path) -> tuple[StrippedTable, ...]:

@@ -22,7 +22,7 @@ def render_document(kind: ReportFormat | CompareFormat, document: Document, *, s
 
         return (render_summary(document) if summary else render_markdown(document)).encode()
     if kind.value == ReportFormat.HTML.value:
-        from torchscale.report.formats.html import render_html  # noqa: PLC0415 - reads plotly's script
+        from torchscale.report.formats.html import render_html  # noqa: PLC0415 - one format a call
 
         return render_html(document).encode()
     raise ValueError(f"{kind.value} is not made from a document")

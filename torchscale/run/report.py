@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
 from torchscale.report.build import build_document
 from torchscale.report.document import Document
 from torchscale.report.formats.export import summary_csv
-from torchscale.report.formats.report_export import summary_json
+from torchscale.report.formats.machine_export import machine_export
+from torchscale.report.formats.report_export import cell_export, summary_json
 from torchscale.report.sections.profile import profile_document
 from torchscale.report.sections.selection import detailed_cells
 from torchscale.report.sections.verdict import verdict
@@ -27,7 +30,7 @@ from torchscale.results.reader import read_summary
 from torchscale.run.failures import failed_launches
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.rendering import render_document
-from torchscale.run.runs import newest_run
+from torchscale.run.runs import newest_run, run_folder
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.state import State
 from torchscale.store.run_folder import load_profile
@@ -70,6 +73,10 @@ class Report(Protocol):
         """
         ...
 
+    def cell_json(self, text: str) -> str:
+        """The same cell as in :meth:`render`'s JSON. Errors as of :meth:`print_cell`."""
+        ...
+
 
 @dataclass(frozen=True)
 class RunReport:
@@ -106,6 +113,13 @@ class RunReport:
         """One cell as a vertical table."""
         print_cell(self.summary, _find_cell(self.summary, text), console)
 
+    def cell_json(self, text: str) -> str:
+        """One cell, as the JSON of the run has it."""
+        cell = _find_cell(self.summary, text)
+        if isinstance(cell, TrainingSummary):
+            return cell_export(cell).model_dump_json(indent=1)
+        return machine_export(cell).model_dump_json(indent=1)
+
 
 @dataclass(frozen=True)
 class RecordingReport:
@@ -139,7 +153,18 @@ class RecordingReport:
             UsageError: always.
         """
         del console
-        raise UsageError(f"--cell {text}: {self.directory} holds a recording, which has no cells")
+        raise self._without_cells(text)
+
+    def cell_json(self, text: str) -> str:
+        """A recording has no cells.
+
+        Raises:
+            UsageError: always.
+        """
+        raise self._without_cells(text)
+
+    def _without_cells(self, text: str) -> UsageError:
+        return UsageError(f"--cell {text}: {self.directory} holds a recording, which has no cells")
 
 
 def _find_cell(summary: RunSummary, text: str) -> AnySummary:
@@ -158,19 +183,20 @@ def read_report(source: Path | None = None, *, price: float | None = None, obser
     """Read a run folder, complete or not, or the directory of one recording.
 
     Args:
-        source: The directory; by default the newest run in ``./results``.
+        source: The directory, a directory that holds it alone, or the name of a run in ``./results``; by default the
+            newest there.
         price: Dollars for a device and hour; adds samples and tokens per dollar to a run's documents.
         observer: Shows that reading takes a while.
 
     Raises:
-        UsageError: no directory is named, and ``./results`` holds no run; or a file is named.
+        UsageError: no directory is named, and ``./results`` holds no run; or a file, or a directory of several runs.
         StoreError: the directory is neither, or cannot be read.
     """
-    directory = source if source is not None else newest_run(observer=observer)
+    directory = newest_run(observer=observer) if source is None else run_folder(source, observer)
     if directory.is_file():
         raise UsageError(
             f"{directory} is a file; a report is made from a run folder",
-            hint=f"baselines and records are read by: torchscale compare {directory} OTHER",
+            hint=f"baselines and records are read by: torchscale compare {shlex.quote(str(directory))} OTHER",
         )
     with observer.status("Reading the run"):
         analysis = load_profile(directory)

@@ -71,6 +71,12 @@ class Results:
         )
         return f"Results({summaries})"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: of each run its headline and a short table."""
+        from torchscale.report.formats.notebook import runs_html  # noqa: PLC0415 - light, but rarely asked for
+
+        return runs_html(self.runs)
+
     @property
     def problems(self) -> list[str]:
         """What could not be read and was left out."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.config.messages import did_you_mean
 from torchscale.errors import TorchscaleError, UsageError
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import format_efficiency, samples_text
@@ -26,6 +27,8 @@ _TO_RUN = (State.WAITING, State.PARTIAL, State.INTERRUPTED)
 """States of cells that the same command would go on with."""
 _MARKERS = ("experiment.json", "analysis.json", "summary.csv")
 """Files of a run folder, or of a recording, that change when something was measured."""
+_MAX_NAMED = 6
+"""Runs in an error: more than that no one reads."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,47 @@ class RunEntry:
     done: int = 0
     planned: int = 0
     headline: str = ""
+
+    @property
+    def name(self) -> str:
+        """What :func:`run_by_name` takes: the folder's name in ``./results``, and its path elsewhere."""
+        return self.id if self.directory.parent == RESULTS else str(self.directory)
+
+
+def run_by_name(source: Path) -> Path:
+    """The path that a user means: a run in ``./results`` may be named as ``runs`` lists it. A path that exists is meant
+    itself; one that is neither stays as it is."""
+    inside = RESULTS / source
+    is_name = len(source.parts) == 1 and not source.exists()
+    return inside if is_name and _is_run(inside) else source
+
+
+def run_folder(source: Path, observer: Observer = SILENT) -> Path:
+    """The run folder that a user means: as :func:`run_by_name`, or a directory that holds one run; the observer is told
+    which.
+
+    Raises:
+        UsageError: the directory holds several runs, or there is none of a similar name.
+    """
+    path = run_by_name(source)
+    if not path.exists() and len(source.parts) == 1:
+        near = did_you_mean(source.name, [run.name for run in find_runs()])
+        if near:
+            raise UsageError(f"there is no run {source.name!r}{near}", hint="`torchscale runs` lists them")
+    if not path.is_dir() or _is_run(path):
+        return path
+    held = find_runs(path)
+    if len(held) > 1:
+        names = ", ".join(str(run) for run in held[:_MAX_NAMED])
+        more = f" and {len(held) - _MAX_NAMED} more" if len(held) > _MAX_NAMED else ""
+        raise UsageError(f"{source} holds {len(held)} runs", hint=f"name one: {names}{more}")
+    if held:
+        observer.note(f"Run: {held[0]}, the only one in {source}")
+    return held[0] if held else path
+
+
+def _is_run(directory: Path) -> bool:
+    return any((directory / marker).is_file() for marker in _MARKERS[:2])
 
 
 def find_runs(directory: Path = RESULTS) -> list[Path]:

@@ -20,7 +20,7 @@ from torchscale.report.text.labels import plural
 from torchscale.results.reader import read_summary
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.report import RunReport
-from torchscale.run.runs import newest_run
+from torchscale.run.runs import newest_run, run_by_name
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.store.changes import RunningLaunch, ended_launches, fingerprint, running_launch
 from torchscale.store.lock import is_locked
@@ -106,7 +106,7 @@ def serve(
         StoreError: the directory holds something that cannot be read.
         MachineError: the address cannot be used.
     """
-    directory = source if source is not None else newest_run(observer=observer)
+    directory = newest_run(observer=observer) if source is None else run_by_name(source)
     if (directory / "experiment.json").exists() or (directory.exists() and any(directory.iterdir())):
         RunFolder.open(directory)
     with make_server(LivePage(RunPage(directory, price)), host, port) as server:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from time import monotonic
 
 from torchscale.analysis.training.flags import Flag, launch_flags
 from torchscale.analysis.training.throughput import mean_step_seconds, samples_per_second
@@ -63,6 +63,7 @@ class SettingLauncher:
         self._planned, self._directory, self._known, self._observer = planned, directory, known, observer
         self._file = planned.experiment_file().model_copy(update={"plan": ()})
         self._folder = RunFolder.create(directory, self._file)
+        self._entries: dict[Setting, PlannedCell] = {}
         self._launches: dict[str, int] = {}
         self._flags: Counter[Flag] = Counter()
         self._results: dict[Setting, TrainingResult] = {}
@@ -75,12 +76,16 @@ class SettingLauncher:
         with self.launcher(stop) as launcher:
             try:
                 setting = next(launches)
+                told = False
                 while True:
                     measured = self.measure(setting, launcher, on_launch)
                     if stop.asked:
                         launches.close()
                         return
                     setting = launches.send(measured)
+                    if not told and not measured.recorded:
+                        on_launch(_forecast_line(search))
+                        told = True
             except StopIteration:
                 return
 
@@ -116,6 +121,18 @@ class SettingLauncher:
         chosen = [Change(axis, bucket_candidate(size).value) for _, size in better[:_PREDICTED_TRIED]]
         return [*chosen, *(change for change in changes if not change.value.endswith("MiB"))]
 
+    def is_recorded(self, setting: Setting) -> bool:
+        """Whether the folder has the next launch of a setting."""
+        cell = self._entry(setting).cell
+        record = self._folder.record(cell, self._launches.get(cell.id, 0))
+        return record is not None and record.state is not State.INTERRUPTED
+
+    def _entry(self, setting: Setting) -> PlannedCell:
+        if setting not in self._entries:
+            experiment = with_changes(self._planned.experiment, setting, self._known)
+            self._entries[setting] = make_plan(experiment, self._planned.machine).cells[0]
+        return self._entries[setting]
+
     def launcher(self, stop: StopRequest) -> AbstractContextManager[Launcher]:
         """For :meth:`measure`; leaves no process behind."""
         return open_launcher(self._planned.experiment, self._planned.plan, self._folder, stop, lambda _: None)
@@ -124,8 +141,7 @@ class SettingLauncher:
         self, setting: Setting, launcher: Launcher, on_launch: Callable[[str], None] = lambda _: None
     ) -> Measured:
         """The next launch of a setting: as the folder has it, or a new one."""
-        experiment = with_changes(self._planned.experiment, setting, self._known)
-        entry = make_plan(experiment, self._planned.machine).cells[0]
+        entry = self._entry(setting)
         (cell,) = of_kind([entry.cell], TrainingCell)
         self.cells[setting] = cell
         if entry.skip_reason is not None:
@@ -141,21 +157,35 @@ class SettingLauncher:
         if record is not None and record.state is State.INTERRUPTED:
             self._folder.set_aside(cell, launch, "replaced")
             record = None
+        recorded = record is not None
         seconds = 0.0 if record is None else record.seconds
         if record is None:
-            started = time.monotonic()
+            started = monotonic()
             record = launcher.run(Pending(cell, launch))
-            seconds = time.monotonic() - started
+            seconds = monotonic() - started
             on_launch(_launch_line(setting, record, seconds))
         rate = _throughput(record)
         if rate is not None:
             self._results[setting] = payload(record, TrainingResult)
             self._flags.update(launch_flags(record, cell.measurement) & set(_SHOWN_FLAGS))
-        return Measured(None if rate is None else math.log(rate), seconds, record.state.value, record.reason)
+        log = None if rate is None else math.log(rate)
+        return Measured(log, seconds, record.state.value, record.reason, recorded=recorded)
 
 
 def _throughput(record: LaunchRecord) -> float | None:
     return samples_per_second(payload(record, TrainingResult)) if record.state is State.OK else None
+
+
+def _forecast_line(search: Search) -> str:
+    """``A launch takes about 4.9 s, so the budget of 40.0 s allows about 8; an answer takes at least 11 more (58.8
+    s).``, after the first launch that is new."""
+    seconds = search.launch_seconds or 0.0
+    count = max(1, int(search.budget_seconds // seconds)) if seconds else 1
+    return (
+        f"A launch takes about {format_seconds(seconds)}, so the budget of {format_seconds(search.budget_seconds)} "
+        f"allows about {count:,}; an answer takes at least {search.launches_needed} more "
+        f"({format_seconds(search.seconds_needed)})."
+    )
 
 
 def _launch_line(setting: Setting, record: LaunchRecord, seconds: float) -> str:

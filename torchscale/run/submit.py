@@ -10,6 +10,7 @@ from pathlib import Path
 from torchscale.config.choices import SubmitEngine
 from torchscale.config.experiment import Experiment
 from torchscale.errors import MachineError, UsageError
+from torchscale.report.text.labels import plural
 from torchscale.run.engines.interface import (
     Engine,
     IndexedJobOptions,
@@ -33,8 +34,10 @@ __all__ = [
     "SubmitOptions",
     "SubmittedJob",
     "TrainJobOptions",
+    "check_carried",
     "follow",
     "prepare",
+    "warnings_of",
 ]
 
 _POLL_SECONDS = 5.0
@@ -63,12 +66,65 @@ def prepare(
 ) -> Engine:
     """A benchmark, ready to be rendered or submitted; nothing is written or started.
 
+    What a job is made from holds no secret: variables of ``--env`` and ``launch.env`` that carry one reach it another
+    way (:attr:`~torchscale.run.engines.interface.Engine.by_hand`).
+
     Raises:
         UsageError: an option is missing, wrong, or of another engine.
     """
     kind = _ENGINES[engine]
     _refuse_options_of_others(engine, options)
     return kind.prepare(experiment, options, output_dir)
+
+
+def warnings_of(experiment: Experiment, job: JobOptions) -> list[str]:
+    """What of the job the experiment would not use, or would need: what is asked for, what is used, what to do."""
+    asked = None if job.gpus_per_node is None else job.nodes * job.gpus_per_node
+    if experiment.device == "cpu" and asked is not None:
+        return [
+            f"the job asks for {plural(asked, 'GPU')}, and the config trains on CPUs (device: cpu): leave "
+            "--gpus-per-node out, or give --device=cuda"
+        ]
+    most = _most_devices(experiment)
+    if most is None:
+        return []
+    if asked is not None and most < asked:
+        return [
+            f"the job asks for {plural(asked, 'GPU')} ({job.nodes} × {job.gpus_per_node}), and the config uses {most} "
+            f"at most (gpu_counts): {asked - most} would idle. Ask for fewer, or give --gpu_counts=[…,{asked}]"
+        ]
+    if asked is not None and most > asked:
+        return [
+            f"the config has cells of {plural(most, 'GPU')} (gpu_counts), and the job asks for {asked}: those cells "
+            "are skipped. Ask for more, or leave these counts out"
+        ]
+    if most < job.nodes:
+        return [
+            f"the job asks for {plural(job.nodes, 'node')}, and the config uses {plural(most, 'device')} at most "
+            f"(gpu_counts): {job.nodes - most} would idle"
+        ]
+    return []
+
+
+def check_carried(experiment: Experiment) -> None:
+    """Check that a job gets all that the config holds.
+
+    Raises:
+        UsageError: the config holds secrets that only the ranks of this process would get.
+    """
+    if experiment.hidden:
+        raise UsageError(
+            "the config has secrets in options of models, data.data_dir or export; a job would read "
+            f"{', '.join(experiment.hidden)} in their place",
+            hint="take them from variables, which launch.env sets",
+        )
+
+
+def _most_devices(experiment: Experiment) -> int | None:
+    """Of any cell; ``None`` where the machine decides, or the config counts nodes."""
+    if experiment.gpu_counts == "auto" or experiment.nodes is not None:
+        return None
+    return max(experiment.gpu_counts)
 
 
 def follow(

@@ -184,10 +184,13 @@ class Sweep:
         """Profile the cells that call for it and have no profile yet; a profile that fails leaves the cell's state as
         it is. Returns the cells that were profiled."""
         profiled = []
+        settings = self._experiment.profiling
+        if all(cell.cell.world_size == 1 for cell in summary.cells):
+            settings = _without_other_ranks(settings)
         for cell in summary.cells:
             if stop.asked:
                 break
-            if not _calls_for_profile(cell, self._experiment.profiling) or self._folder.has_profile(cell.cell):
+            if not _calls_for_profile(cell, settings) or self._folder.has_profile(cell.cell):
                 continue
             if self._plan.nodes_of(cell.cell.world_size) > 1:
                 continue  # recordings are of one node
@@ -198,6 +201,14 @@ class Sweep:
             profiled.append(cell.cell)
             listener.profile_finished(cell.cell, profile.analysis, profile.problem)
         return profiled
+
+
+def _without_other_ranks(settings: ProfilingSettings) -> ProfilingSettings:
+    """Of a run of single ranks: nothing can stall between ranks there, so that the rule for what to
+    record would nearly always leave out everything that was to be profiled."""
+    if settings.trigger != "sync_stall_detection":
+        return settings
+    return settings.model_copy(update={"trigger": "always"})
 
 
 def _calls_for_profile(summary: TrainingSummary, settings: ProfilingSettings) -> bool:

@@ -19,7 +19,9 @@ from torchscale.config.sections import PRESETS, BenchmarkSettings
 from torchscale.config.strategy import Ddp
 from torchscale.errors import ExitCode, MachineError, StoreError, UsageError
 from torchscale.plan.tuning import (
+    BY_EXPECTED_GAIN,
     EXCHANGES_NOTHING,
+    EXPECTED_COSTS,
     NUMERICS,
     Candidate,
     all_buckets,
@@ -57,7 +59,7 @@ class TuneOptions:
 
     Attributes:
         axes: To be searched; ``None`` for all that the options allow.
-        budget_seconds: Wall time of all launches, over all resumptions.
+        budget_seconds: Wall time of new launches; those of an earlier search in the folder take nothing of it.
         allow_numerics: Whether settings may be tried that change what is computed.
         launch_seconds: Measured in each launch.
     """
@@ -101,10 +103,15 @@ class TuneOutcome:
 
     @property
     def exit_code(self) -> ExitCode:
-        """130 interrupted, 1 where the start could not be measured, else 0: nothing better is an answer."""
+        """130 interrupted, 1 where the start could not be measured, 3 where the budget had no room for an answer, else
+        0: nothing better is an answer."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
-        return ExitCode.FAILED if self.search.ending == "start failed" else ExitCode.OK
+        if self.search.ending == "start failed":
+            return ExitCode.FAILED
+        if self.search.ending == "budget" and not self.better:
+            return ExitCode.UNABLE
+        return ExitCode.OK
 
     def export(self) -> TuningExport:
         """Everything that was tried and found, for programs and for the terminal."""
@@ -125,6 +132,11 @@ class TuneOutcome:
             smallest_visible_gain=search.visible_gain,
             skipped=search.skipped,
             trials=tuple(map(self._trial, search.trials.values())),
+            untried=self._changes(search.untried),
+            budget_seconds=search.budget_seconds,
+            launch_seconds=search.launch_seconds,
+            launches_needed=search.launches_needed,
+            seconds_needed=search.seconds_needed,
             seconds=search.spent_seconds,
             config=None if self.config is None else str(self.config),
         )
@@ -168,7 +180,7 @@ def tune(
 ) -> TuneOutcome:
     """Search the fastest setting of one cell, and verify it against the config's own.
 
-    The same call resumes a search: launches in the folder count as they are, and their time counts in the budget.
+    The same call resumes a search: launches in the folder count as they are, and the budget is for new ones.
 
     Args:
         experiment: With one value on each axis.
@@ -200,6 +212,8 @@ def tune(
             probe=probe,
             probed=[axis.value for axis in _COMMUNICATION],
             choose=lambda axis, changes: settings.choose(axis, changes, probe),
+            costs={axis.value: times for axis, times in EXPECTED_COSTS.items()},
+            is_recorded=settings.is_recorded,
         )
         for axis in axes:
             if not _candidates(planned, start, axis):
@@ -239,11 +253,11 @@ def _axes(experiment: Experiment, options: TuneOptions) -> tuple[tuple[TuningAxi
             raise UsageError(
                 f"--search {names}: changes what is computed, and not only how fast", hint="allow it: --allow-numerics"
             )
-        return tuple(dict.fromkeys(options.axes)), ()
+        return tuple(axis for axis in BY_EXPECTED_GAIN if axis in options.axes), ()
     if options.allow_numerics:
-        return tuple(TuningAxis), ()
+        return BY_EXPECTED_GAIN, ()
     left_out = ", ".join(axis.value for axis in NUMERICS)
-    allowed = tuple(axis for axis in TuningAxis if axis not in NUMERICS)
+    allowed = tuple(axis for axis in BY_EXPECTED_GAIN if axis not in NUMERICS)
     return allowed, (f"{left_out} change what is computed and were not tried; --allow-numerics tries them",)
 
 

@@ -63,7 +63,7 @@ def read_model(root: Path, path: Path, model: type[M]) -> M:
             raise OtherVersionError(f"{name}: {refused}") from error
         earlier = _of_earlier_form(text, model)
         if earlier is None:
-            raise damaged(_first_mistake(error)) from error
+            raise damaged(first_mistake(error)) from error
         content = earlier
     # The form may fit where the meaning does not.
     refused = _refused_version(getattr(content, "schema_version", SCHEMA_VERSION))
@@ -116,7 +116,8 @@ def _version_in(text: bytes) -> int | None:
     return None if version is None else int(version[1])
 
 
-def _first_mistake(error: ValidationError) -> str:
+def first_mistake(error: ValidationError) -> str:
+    """The first thing that is wrong with a file, in a line: ``batches.seconds.0: Input should be a finite number``."""
     first = error.errors(include_url=False, include_input=False)[0]
     key = ".".join(str(part) for part in first["loc"])
     message = f"{key}: {first['msg']}" if key else str(first["msg"])

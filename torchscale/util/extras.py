@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 
 from torchscale.errors import UsageError
+from torchscale.version import DISTRIBUTION
 
 EXTRA_OF: Mapping[str, str] = MappingProxyType(
     {
@@ -55,5 +56,5 @@ def _is_installed(library: str) -> bool:
 def _missing(library: str, purpose: str) -> UsageError:
     return UsageError(
         f"{purpose} needs {library}, which is not installed",
-        hint=f"pip install 'torchscale[{EXTRA_OF[library]}]'",
+        hint=f"pip install '{DISTRIBUTION}[{EXTRA_OF[library]}]'",
     )

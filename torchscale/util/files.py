@@ -140,12 +140,29 @@ def read_bounded(path: Path, limit: int) -> bytes:
         OSError: it cannot be read, is larger, or is a pipe, a device or a directory: those could block forever or never
             end. ``strerror`` is the reason.
     """
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file")
-    if status.st_size > limit:
+    descriptor = _open_regular(path)
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        content = b"" if size > limit else file.read(limit + 1)  # it may grow meanwhile
+    if max(size, len(content)) > limit:
         raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
-    return path.read_bytes()
+    return content
+
+
+def _open_regular(path: Path) -> int:
+    """A descriptor to read a regular file. What it is, is asked of the open file: its name can lead elsewhere a moment
+    later. A pipe opens at once.
+
+    Raises:
+        OSError: it cannot be opened, or is something else.
+    """
+    if stat.S_ISSOCK(path.stat().st_mode):  # which cannot be opened
+        raise OSError(errno.EINVAL, "not a regular file")
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return descriptor
 
 
 def read_end(path: Path, limit: int) -> bytes:
@@ -154,12 +171,9 @@ def read_end(path: Path, limit: int) -> bytes:
     Raises:
         OSError: it cannot be read, or is a pipe, a device or a directory.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe opens at once
+    descriptor = _open_regular(path)
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
-        file.seek(max(0, status.st_size - limit))
+        file.seek(max(0, os.fstat(descriptor).st_size - limit))
         return file.read(limit)
 
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.model_check import ModelCheck
+from torchscale.worker.answers import open_answers
 from torchscale.worker.models import build_workload, import_model
 
 _CONCLUSIVE = (ImportError, SyntaxError, TypeError, ValueError, AssertionError)
@@ -46,9 +47,9 @@ def check_model(cell: TrainingCell) -> ModelCheck:
 
 def main() -> None:
     """Check each cell of the file and print its line at once, so that a timeout loses only the rest."""
+    answers = open_answers()
     for cell in TypeAdapter(list[TrainingCell]).validate_json(sys.stdin.buffer.read()):
-        sys.stdout.write(f"{check_model(cell).model_dump_json()}\n")
-        sys.stdout.flush()
+        answers.write(f"{check_model(cell).model_dump_json()}\n")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, f
     Raises:
         RuntimeError: a collective failed for another reason than missing support.
     """
-    sweep = _Sweep(cell, ranks, files, lambda: host_load_meter(task, interrupts=False))
+    sweep = _Sweep(cell, ranks, files, lambda: host_load_meter(task))
     for operation, dtype in itertools.product(cell.operations, cell.dtypes):
         if operation == "pairs":
             continue

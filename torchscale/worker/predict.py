@@ -12,18 +12,19 @@ import sys
 from pydantic import TypeAdapter
 
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.worker.answers import open_answers
 from torchscale.worker.predicted_memory import predict_memory
 
 
 def main() -> None:
     """Predict each cell of the file and print its line at once, so that a timeout loses only the rest."""
+    answers = open_answers()
     for cell in TypeAdapter(list[TrainingCell]).validate_json(sys.stdin.buffer.read()):
         try:
             line = predict_memory(cell).model_dump_json()
         except Exception as error:  # noqa: BLE001 - whatever a user's model raises there, the others must be predicted
             line = json.dumps({"problem": f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"})
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+        answers.write(line + "\n")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from torchscale.schema.base import Frozen
 from torchscale.schema.node.probe import PROBE_GROUPS, NodeFacts, SoftwareFacts
+from torchscale.util.namesake import namesakes, repairs
 from torchscale.worker.probe_gpu import driver_facts
 from torchscale.worker.probe_host import disk_facts, host_facts, nsys_facts
 from torchscale.worker.probe_system import system_facts
@@ -45,6 +46,12 @@ def probe(directory: Path) -> Iterator[NodeFacts]:
 def software_facts() -> SoftwareFacts:
     """Versions of Python, torch, CUDA and NCCL; ``torch_error`` where torch cannot be imported, ``cuda_error`` where it
     was built with CUDA and cannot use it."""
+    others = namesakes()
+    return _torch_facts().model_copy(update={"namesakes": others, "namesake_fixes": repairs(others)})
+
+
+def _torch_facts() -> SoftwareFacts:
+    """All but what else is installed."""
     python = platform.python_version()
     try:
         import torch  # noqa: PLC0415 - a torch that cannot be imported is a fact

@@ -28,41 +28,22 @@ from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.train import Started
 
 
-def import_libraries(cell: AnyCell) -> bool:
-    """Import what a launch of ``cell`` needs. What cannot be imported fails in the launch, which has a record.
-
-    Returns:
-        Whether a copy of this process (a fork) can run the launch: not where a user's model has started threads when
-        it was imported, which the copy lacks.
-    """
+def import_known_libraries(cell: AnyCell) -> None:
+    """Import what a launch of ``cell`` needs, but for a user's module: it may read the rank, choose a device or start
+    threads when it is imported. What cannot be imported fails in the launch, which has a record."""
     training = training_workload(cell)
     with contextlib.suppress(Exception):
         worker_kind(cell.kind)
-        if training is not None:
-            import_optimizer_parts()
-            before = _count_threads()
-            import_model(training)
-            return find_model(training.model) is not None or _count_threads() == before
-    return True
-
-
-def import_known_libraries(cell: AnyCell) -> None:
-    """Import what a launch of ``cell`` needs, but for a user's module: it may read the rank, or choose a device, when
-    it is imported."""
-    training = training_workload(cell)
-    if training is None or find_model(training.model) is not None:
-        import_libraries(cell)
-    else:
+        if training is None:
+            return
         import_optimizer_parts()
+        if find_model(training.model) is not None:
+            import_model(training)
 
 
 def import_optimizer_parts() -> None:
-    """Import what torch itself imports when the first optimizer is made, which takes a second: copies have it then."""
+    """Import what torch itself imports when the first optimizer is made, which takes a second: forks have it then."""
     importlib.import_module("torch._dynamo")
-
-
-def _count_threads() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "", *, is_last: bool = False) -> int:

@@ -12,14 +12,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
-from typing import NoReturn
 
-from torchscale.schema.launch.task import COPY_NAME, GroupItem, LaunchTask
+from torchscale.schema.launch.task import GroupItem, LaunchTask
 from torchscale.util.gc import gc_paused
-from torchscale.util.process_exit import end_with_parent, exit_at_once, flush_output
 from torchscale.worker.heap import keep_freed_memory
 
 _PR_SET_PDEATHSIG = 1
@@ -39,43 +36,53 @@ def run_rank_process(arguments: Sequence[str], started: float) -> int:
         arguments: The file of a task, or ``--group`` and the directory in which launches appear.
         started: ``time.perf_counter()`` at the start of the process.
     """
+    if arguments[0] == "--group":
+        return _run_group(Path(arguments[1]), started)
+    path = Path(arguments[0])
+    task = LaunchTask.model_validate_json(path.read_bytes())
+    return run_item(GroupItem(task=task, directory=str(path.parent), cpu_sets=task.cpu_sets), started)
+
+
+def run_item(item: GroupItem, started: float) -> int:
+    """Run the one launch of this process, whose size torchrun has set. Returns the exit status."""
+    _prepare_process(item)
+    from torchscale.worker.rank import run_rank  # noqa: PLC0415 - takes seconds
+
+    return run_rank(item.task, Path(item.directory), started, is_last=True)
+
+
+def _run_group(channel: Path, started: float) -> int:
+    """Run the launches that appear in ``channel``, one after the other, until one fails. Returns the exit status."""
+    launches = group_launches(channel)
+    first = next(launches)
+    _prepare_process(first)
+    from torchscale.worker.rank import run_rank  # noqa: PLC0415 - takes seconds
+
+    rank = int(os.environ["RANK"])
+    for number, item in enumerate(itertools.chain([first], launches)):
+        started = perf_counter() if number else started
+        world_size = item.task.cell.world_size
+        os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(world_size)
+        if rank >= world_size:
+            continue
+        status = run_rank(item.task, Path(item.directory), started, f"launch-{number}")
+        if status:
+            return status
+    return 0
+
+
+def _prepare_process(first: GroupItem) -> None:
+    """Set what is set once in a process, and import what its first launch needs: torch's pools take these limits."""
     _die_with_parent()
     _volunteer_for_oom_killer()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the launcher asks a hanging rank where it is
-    is_group = arguments[0] == "--group"
-    launches = group_launches(Path(arguments[1])) if is_group else _one_launch(Path(arguments[0]))
-    first = next(launches)
     _limit_to_share(first)
     if first.task.malloc == "keep":
         keep_freed_memory()
     if first.task.cell.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it once
-    _import_ahead(first)  # torch's pools take the limits above
-    from torchscale.worker.rank import import_libraries, run_rank  # noqa: PLC0415
-
-    status, rank = 0, int(os.environ["RANK"])
-    forks = is_group and first.task.device == "cpu" and sys.platform == "linux"
-    for number, item in enumerate(itertools.chain([first], launches)):
-        started = perf_counter() if number else started
-        world_size = item.task.cell.world_size
-        if is_group:  # of one node; else torchrun has set both
-            os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(world_size)
-        name = f"launch-{number}" if is_group else ""
-        if forks:
-            forks = import_libraries(item.task.cell)  # also where others run it: the next launch may need this rank
-        if rank >= world_size:
-            continue
-        if forks:
-            run_in_copy(partial(run_rank, item.task, Path(item.directory), started, name, is_last=True))
-            recorded = item.task.recording is not None  # a recording leaves no record
-            if not (recorded or (Path(item.directory) / f"rank-{rank}.json").exists()):
-                break  # the model has left with 0, which torchrun must see
-        else:
-            status = run_rank(item.task, Path(item.directory), started, name, is_last=not is_group)
-        if status:
-            break
-    return status
+    _import_ahead(first)
 
 
 def _import_ahead(first: GroupItem) -> None:
@@ -90,59 +97,22 @@ def _import_ahead(first: GroupItem) -> None:
     gc.collect()
 
 
-def run_in_copy(run: Callable[[], int]) -> None:
-    """Run a launch in a copy of this process (a fork), which has imported torch and the model's libraries and nothing
-    else: it starts in milliseconds, and its heap, its pools and its garbage are those of a process of its own.
-
-    Not with CUDA, which a copied process cannot use once it has been initialized. Returns if the copy exits with 0;
-    else this process ends as the copy did, so that torchrun sees the same exit code or signal.
-    """
-    parent = os.getpid()
-    flush_output()  # or the copy would write it once more
-    faulthandler.unregister(signal.SIGUSR1)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the copy alone tells where the rank is
-    copy = os.fork()
-    if copy == 0:
-        end_with_parent(parent)
-        name_process(COPY_NAME)
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
-        exit_with_status_of(run)
-    _, ending = os.waitpid(copy, 0)
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    code = os.waitstatus_to_exitcode(ending)
-    if code < 0:
-        faulthandler.disable()  # the copy has printed its stacks
-        if -code != signal.SIGKILL:  # it has no handler
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(parent, -code)
-        code = 128 - code  # a signal that ends no process
-    if code:
-        exit_at_once(code)
-
-
-def exit_with_status_of(run: Callable[[], int]) -> NoReturn:
-    """End this process, a fork, with the status that ``run`` returns. What it raises (a failure that could not be
-    written to a full disk) is printed here: further up is the work of the process that was forked, and Python's
-    teardown, which can abort in a fork."""
+def status_of(run: Callable[[], int]) -> int:
+    """The status with which a fork ends: what ``run`` returns. What it raises (a failure that could not be written to a
+    full disk) is printed here: further up is the work of the process that was forked."""
     try:
-        status = run()
+        return run()
     except SystemExit as ending:
-        status = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+        return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     except BaseException:  # noqa: BLE001 - the process ends here
         traceback.print_exc()
-        status = 1
-    exit_at_once(status)
+        return 1
 
 
 def name_process(name: str) -> None:
     """Set the name that the kernel shows for this process (Linux); 15 bytes at most."""
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
-
-
-def _one_launch(path: Path) -> Iterator[GroupItem]:
-    task = LaunchTask.model_validate_json(path.read_bytes())
-    yield GroupItem(task=task, directory=str(path.parent), cpu_sets=task.cpu_sets)
 
 
 def group_launches(channel: Path) -> Iterator[GroupItem]:

@@ -20,7 +20,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.identity import rank_identity
 from torchscale.worker.measure.compilation import CompilationMeter
 from torchscale.worker.measure.flops import count_flops
-from torchscale.worker.measure.host import MemoryMeter, host_load_meter
+from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, host_load_meter
 from torchscale.worker.measure.parameters import compare_parameters, fingerprint
 from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
 from torchscale.worker.models import build_workload, import_model
@@ -68,9 +68,9 @@ def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, 
 
     collector = SignalCollector(ranks, trainer)
     collector.before()
-    load = host_load_meter(task)
+    load = host_load_meter(task, with_fixed_work=ranks.device.type == "cpu")
     measured_from = wall_clock()
-    batches, stop_rule = launch.measure(warmup, collector)
+    batches, stop_rule = launch.measure(warmup, collector, load)
     measured_until = wall_clock()
     host_load, memory_use = load.read(), memory.read() if started.memory_is_ours else MemoryUse()
     signals = collector.after(launch.budget_left())
@@ -156,7 +156,7 @@ class _Launch:
             batches=BatchTimes.of(batches),
         )
 
-    def measure(self, warmup: Warmup, collector: SignalCollector) -> tuple[list[Batch], StopRule]:
+    def measure(self, warmup: Warmup, collector: SignalCollector, load: HostLoadMeter) -> tuple[list[Batch], StopRule]:
         """Run the measured batches and write their steps. Returns the batches and the rule that ended the
         measurement."""
         steps_per_epoch = self._steps_per_epoch
@@ -174,6 +174,7 @@ class _Launch:
             timed = self._run("measuring", steps, batches)
             batches.append(timed.batch)
             collector.between(steps)
+            load.between()
             self._files.steps(timed.samples)
             if self._rule.epochs is not None:
                 epoch = self._note_epoch([*epoch, *timed.samples], steps_per_epoch)
@@ -198,12 +199,15 @@ class _Launch:
         if len(samples) < steps_per_epoch:
             return samples
         losses = [sample.loss for sample in samples if sample.loss is not None]
+        seconds = math.fsum(sample.seconds for sample in samples)
+        count = len(samples) * self._cell.global_batch_size
         self._files.epoch(
             EpochSample(
                 epoch=self._epochs_done,
                 steps=len(samples),
-                seconds=math.fsum(sample.seconds for sample in samples),
-                samples=len(samples) * self._cell.global_batch_size,
+                seconds=seconds,
+                samples=count,
+                samples_per_second=count / seconds,
                 mean_loss=math.fsum(losses) / len(losses) if losses else None,
             )
         )

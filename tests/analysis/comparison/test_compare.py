@@ -8,7 +8,7 @@ import pytest
 
 from tests.factories import cells, environment, experiment
 from torchscale.analysis.comparison.compare import LEVEL, compare
-from torchscale.analysis.comparison.pair import Change, Outcome, Pair, Verdict
+from torchscale.analysis.comparison.pair import Change, Outcome, Pair, Reason, Verdict
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import Session
@@ -87,8 +87,9 @@ def test_noise_is_unclear_and_not_the_same() -> None:
     noisy = (90.0, 100.0, 110.0)
     pair = compare(side(result(cell, noisy)), side(result(cell, scaled(noisy, 0.95))))
     assert throughput(pair).verdict is Verdict.UNCLEAR
+    assert throughput(pair).reason is Reason.NOISE
     assert pair.regressions(()) == []
-    assert pair.undecided(()) == [cell.id]
+    assert pair.unclear(()) == [cell.id]
 
 
 def test_a_change_in_every_cell_is_seen_in_their_mean_where_none_shows_it_alone() -> None:
@@ -109,11 +110,11 @@ def test_a_change_in_every_cell_is_seen_in_their_mean_where_none_shows_it_alone(
 def test_two_launches_decide_nothing_whatever_they_say() -> None:
     (cell, *_) = cells()
     pair = compare(side(result(cell)), side(result(cell, (50.0, 50.0))))
-    assert throughput(pair).verdict is Verdict.NOT_DECIDABLE
+    assert (throughput(pair).verdict, throughput(pair).reason) == (Verdict.UNCLEAR, Reason.FEW_LAUNCHES)
     assert throughput(pair).adjusted_p is None
-    assert pair.overall[0].verdict is Verdict.NOT_DECIDABLE
+    assert (pair.overall[0].verdict, pair.overall[0].reason) == (Verdict.UNCLEAR, Reason.FEW_LAUNCHES)
     assert pair.regressions(()) == []
-    assert pair.undecided(()) == [cell.id]
+    assert pair.unclear(()) == [cell.id]
 
 
 def test_many_cells_are_corrected_for() -> None:
@@ -128,7 +129,7 @@ def test_many_cells_are_corrected_for() -> None:
     assert throughput(among).verdict is Verdict.UNCLEAR
 
 
-def test_a_cell_that_now_fails_is_a_regression_and_one_that_is_missing_is_undecided() -> None:
+def test_a_cell_that_now_fails_is_a_regression_and_one_that_is_missing_is_unclear() -> None:
     first, second = cells()
     lost = compare(side(result(first), result(second)), side(result(first), result(second, state=State.OOM)))
     assert [cell.outcome for cell in lost.cells] == [Outcome.COMPARED, Outcome.LOST]
@@ -136,10 +137,10 @@ def test_a_cell_that_now_fails_is_a_regression_and_one_that_is_missing_is_undeci
     gone = compare(side(result(first), result(second)), side(result(first)))
     assert gone.cells[1].outcome is Outcome.UNMATCHED
     assert gone.regressions(()) == []
-    assert gone.undecided(()) == [second.id]
+    assert gone.unclear(()) == [second.id]
     skipped = compare(side(result(first)), side(result(first, state=State.SKIPPED)))
     assert skipped.cells[0].outcome is Outcome.UNMEASURED
-    assert skipped.undecided(()) == [first.id]
+    assert skipped.unclear(()) == [first.id]
     back = compare(side(result(first, state=State.OOM)), side(result(first)))
     assert back.cells[0].outcome is Outcome.GAINED
 
@@ -209,7 +210,7 @@ def test_a_side_that_was_contended_alone_decides_nothing_unless_that_is_accepted
     (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
     assert (overall.verdict, overall.conditions) == (Verdict.UNCLEAR, BUSY)
     assert pair.regressions(()) == pair.overall_regressions(()) == []
-    assert pair.undecidable(())
+    assert pair.may_hide_loss(())
     assert pair.score is not None
     assert not pair.score.certain
     memory = next(change for change in pair.cells[0].changes if change.metric is Metric.MEMORY)

@@ -309,6 +309,7 @@ def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
         "collectives",
         "other_processes",
         "overlap",
+        "busy",
         "fetched_memory",
     }
     always |= {"staged", "stages", "why_no_stages", "micro_batches", "micro_batch_lengths", "weights", "hosts"}

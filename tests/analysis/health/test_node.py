@@ -55,6 +55,7 @@ def node(gpus: int = 8, **changes: Any) -> NodeFacts:
             cuda_available=gpus > 0,
             cuda_devices=gpus,
             nccl="2.27.5",
+            namesakes=(),
         ),
         "driver": DriverFacts(
             version="570.86",
@@ -115,6 +116,13 @@ def test_a_healthy_node_is_fit_and_every_check_passes() -> None:
     assert validation.verdict == "Fit for training on 8 GPUs."
 
 
+def test_an_installation_without_torch_is_told_the_extra_that_brings_it() -> None:
+    missing = changed("software", torch=None, torch_error="ModuleNotFoundError: No module named 'torch'")
+    told = check(missing, "torch")
+    assert told.status is Status.FAIL
+    assert "pip install 'torchscale[train]'" in told.advice
+
+
 def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> None:
     software = SoftwareFacts(python="3.11.7", torch="2.13.0+cpu", cuda_available=False, cuda_devices=0)
     facts = node(gpus=0, software=software, driver=DriverFacts(error="NVML Shared Library Not Found", missing=True))
@@ -130,6 +138,12 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
     ("facts", "identity", "status", "seen"),
     [
         (changed("software", python="3.9.1"), "python", Status.FAIL, "3.9.1"),
+        (
+            changed("software", namesakes=("torchscale 0.3.0",), namesake_fixes=("pip uninstall torchscale",)),
+            "package",
+            Status.WARN,
+            "also of torchscale 0.3.0, in",
+        ),
         (changed("software", torch="2.5.1"), "torch", Status.FAIL, "2.5.1"),
         (changed("software", torch=None, torch_error="OSError: libcudart"), "torch", Status.FAIL, "libcudart"),
         (changed("software", cuda_built=None), "cuda_runtime", Status.FAIL, "was built without CUDA"),

@@ -332,6 +332,12 @@ def test_a_size_is_contended_where_others_took_its_cores_while_it_was_measured()
     assert flags_of(sizes_of(1e-3)) == [()], "a record of a version that did not read it"
 
 
+def test_time_in_interrupts_is_the_work_of_sending() -> None:
+    busy = load(0.3).model_copy(update={"interrupted_seconds": 0.25})
+    assert flags_of(sizes_of(1e-3, host_load=busy)) == [()]
+    assert flags_of(sizes_of(1e-3, host_load=busy.model_copy(update={"interrupted_seconds": 0.1}))) == [("contended",)]
+
+
 def test_one_contended_rank_is_enough() -> None:
     alone, beside = (sample(host_load=load(foreign)) for foreign in (0.0, 0.3))
     (curve,) = collective_figures(sweep(), [record(rank(0, [alone]), rank(1, [beside]))]).curves

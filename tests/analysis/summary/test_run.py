@@ -2,18 +2,30 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 
-from tests.factories import cells, failed_record, launch_record, rank_record, run, summarize_cell, training_result
+from tests.factories import (
+    cells,
+    environment,
+    failed_record,
+    launch_record,
+    rank_record,
+    run,
+    summarize_cell,
+    training_result,
+)
 from torchscale.analysis.summary.run import summarize
 from torchscale.analysis.training.flags import Flag, other_processes_share
+from torchscale.report.formats.report_export import cell_export
+from torchscale.report.terminal.cell import launches_text
 from torchscale.schema.launch.rank import FlopCount, HostLoad
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.steps import BatchTimes, RankSteps, StopRule, Warmup
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.run.content import CellRun
-from torchscale.schema.run.experiment_file import PlannedCell
+from torchscale.schema.run.experiment_file import PlannedCell, Session
 from torchscale.schema.state import State
 
 ONE, TWO = cells()
@@ -256,3 +268,16 @@ def test_energy_is_per_step_and_per_sample() -> None:
     without = summarize_cell(CellRun(PlannedCell(cell=ONE), (record, launch_record(ONE, 1)))).figures
     assert without is not None
     assert without.joules_per_step is None  # one launch did not say
+
+
+def test_launches_of_a_resumed_sweep_lie_in_two_sessions() -> None:
+    """Two launches before the second command began, one after; of the other cell all after."""
+    resumed = Session(started_at="2026-01-02", tool_version="0", environment=environment())
+    times = ("2026-01-01T10", "2026-01-01T11", "2026-01-02T10")
+    mixed = [launch_record(ONE, number, started_at=time) for number, time in enumerate(times)]
+    content = run({ONE.id: mixed, TWO.id: [launch_record(TWO, started_at=times[-1])]})
+    file = content.experiment.model_copy(update={"created_at": "2026-01-01", "later": (resumed,)})
+    first, second = summarize(replace(content, experiment=file)).cells
+    assert (first.launches, first.sessions, second.sessions) == (3, 2, 1)
+    assert launches_text(first) == "3 in 2 sessions"
+    assert cell_export(first).sessions == 2

@@ -15,6 +15,7 @@ from tests.traces.builders import SHARED, host, kernel, kineto, step
 from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import TraceError
+from torchscale.report.text.profile import split_line
 from torchscale.schema.profiles.analysis import ProfileAnalysis, WindowKind
 from torchscale.schema.profiles.finding import Confidence, CostBasis, FindingKind
 from torchscale.schema.profiles.span import Trace
@@ -62,6 +63,14 @@ def training(
                 events.append(kernel("gemm", finish - overlap, overlap, link=0))
         ranks.append(events)
     return trace(ranks)
+
+
+def test_one_rank_alone_tells_how_its_time_divides() -> None:
+    """A step of 1 ms: 100 µs of loader, then 490 µs of a kernel."""
+    alone = split_line(analyze_trace(training([0.0], data=100.0)))
+    assert alone.startswith(f"1 rank, {STEPS - 1} steps: compute 49.0 %, ")
+    assert "input 10.0 %" in alone
+    assert split_line(analyze_trace(training([0.0, 0.0]))).startswith("Sync stall time: ")
 
 
 def test_stages_that_send_to_each_other_are_no_stragglers() -> None:

@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -151,6 +152,59 @@ def test_the_budget_bounds_the_launches() -> None:
     assert search.spent_seconds <= 60
     assert search.ending == "budget"
     assert START in search.trials
+
+
+def test_a_small_budget_goes_to_what_is_tried_and_not_to_repeats_of_the_start() -> None:
+    """Eight launches: the probe of communication alone would take them all, and no verification fits."""
+    search = Search(AXES, budget_seconds=24, probe=PROBE, probed=["bucket"])
+    run(search, machine({"compile=true": 0.3}))
+    assert list(search.trials)[:3] == [START, (Change("compile", "true"),), (Change("fused", "true"),)]
+    assert PROBE not in search.trials
+    assert search.untried == ()
+    assert search.trials[START].launches <= 2
+    assert search.ending == "budget"
+
+
+def test_what_was_not_tried_is_named_with_what_an_answer_takes() -> None:
+    search = searched(budget=7, gains={})
+    assert list(search.trials) == [START, (Change("compile", "true"),)]
+    assert search.untried == (Change("fused", "true"), Change("bucket", "1"), Change("bucket", "100"))
+    assert (search.launch_seconds, search.launches_needed, search.seconds_needed) == (3.0, 11, 33.0)
+
+
+def test_room_for_a_verification_is_used_once_something_is_ahead() -> None:
+    """Twelve launches: the start, every change, and four pairs."""
+    search = searched(budget=39, gains={"compile=true": 0.3})
+    assert search.is_verified
+    assert search.spent_seconds <= 39
+    nothing = searched(budget=39, gains={})
+    assert nothing.spent_seconds > 33  # the room is used for more launches where there is nothing to verify
+
+
+def test_a_change_that_takes_long_waits_for_a_budget_with_room_for_it() -> None:
+    search = run(Search(AXES, budget_seconds=14, costs={"compile": 5.0}), machine({}))
+    assert search.untried == (Change("compile", "true"),)
+    assert search.seconds_needed == 5 * 3.0 + 8 * 3.0
+
+
+def test_recorded_launches_take_nothing_of_the_budget() -> None:
+    """The search after one that ran out of its budget."""
+    works = machine({"compile=true": 0.3})
+    ran: dict[Setting, int] = {}
+    first = run(Search(AXES, budget_seconds=15), works)
+    ran.update({setting: trial.launches for setting, trial in first.trials.items()})
+
+    def recorded(setting: Setting) -> bool:
+        return ran.get(setting, 0) > 0
+
+    def measure(setting: Setting) -> Measured:
+        known = recorded(setting)
+        ran[setting] = ran.get(setting, 0) - known
+        return replace(works(setting), recorded=known)
+
+    again = run(Search(AXES, budget_seconds=30, is_recorded=recorded), measure)
+    assert sum(trial.launches for trial in again.trials.values()) == 5 + 10
+    assert again.is_verified
 
 
 def test_no_bucket_is_tried_where_communication_is_hidden() -> None:

@@ -20,7 +20,7 @@ from torchscale.launch.nodes.follower import Follower
 from torchscale.launch.nodes.leader import Leader
 from torchscale.launch.nodes.network import listen
 from torchscale.launch.process import wait_until
-from torchscale.schema.launch.nodes import Ended, FileFollows, Finish, NodeDescription, Start
+from torchscale.schema.launch.nodes import Collected, Ended, FileFollows, Finish, NodeDescription, Start
 from torchscale.version import __version__
 
 TOKEN = b"correct horse battery staple"
@@ -313,6 +313,16 @@ def test_a_gigabyte_loses_the_node(two: Nodes, tmp_path: Path) -> None:
     _send(two.followers[0], FileFollows(order=order.order, name="rank-1.json", size=1 << 30))
     assert wait_until(lambda: bool(remote.lost), timeout_seconds=SOON)
     assert "1,073,741,824 bytes, which was not expected" in remote.lost
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_node_that_sends_less_of_a_file_than_it_announced_is_lost(two: Nodes, tmp_path: Path) -> None:
+    remote, order = started(two, tmp_path)
+    _send(two.followers[0], FileFollows(order=order.order, name="rank-1.json", size=500))
+    _send(two.followers[0], Collected(order=order.order))
+    assert wait_until(lambda: bool(remote.lost), timeout_seconds=SOON)
+    assert "it announced 500 more bytes of rank-1.json than it sent" in remote.lost
+    two.leader.forget(remote, "late")
     assert list(tmp_path.iterdir()) == []
 
 

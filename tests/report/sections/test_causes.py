@@ -23,7 +23,7 @@ def test_a_cause_is_listed_once_with_cells_cost_and_advice() -> None:
     assert straggler.cells == "tiny ResNet (batch 8, 2 CPU ranks)"
     assert straggler.text.startswith("Rank 1 arrives 20.0 ms late")
     assert straggler.text.endswith("Confidence: high.")
-    assert straggler.advice.startswith("Compare rank 1's device")
+    assert straggler.advice.startswith("Compare rank 1's cores")
     assert len({cause.advice for cause in (straggler, *others)}) == len(groups)
     assert [group.largest for group in groups] == sorted((group.largest for group in groups), reverse=True)
 

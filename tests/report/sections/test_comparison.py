@@ -134,15 +134,16 @@ def test_a_tile_is_a_number_only_where_there_is_a_verdict() -> None:
         "worse or lost, sure": "0 cells",
         "score, sure": "110.0",
         "samples/s, after": "unclear (contended)",
-        "worse or lost, after": "not decided",
+        "worse or lost, after": "unclear",
     }
-    assert found.verdict[1].startswith("Unclear, because launches of one side were contended")
-    assert "Score: not certain" in printed(CONTENDED)
+    assert found.verdict[1].startswith("Unclear, because one side was contended")
+    assert "Score: unclear, as the change of speed is" in printed(CONTENDED)
+    assert "launches 1, 2 and 3 of 3 of after were contended" in printed(CONTENDED)
 
 
 REFERENCE = side(result(cells()[0]), name="before")
 CONTENDED = ComparisonReport(
-    (compare(REFERENCE, side(result(cells()[0], scaled(STEADY, 1.4), flags=("contended",)), name="after")),),
+    (compare(REFERENCE, side(result(cells()[0], scaled(STEADY, 0.6), flags=("contended",)), name="after")),),
     (),
     ("before", "after"),
 )
@@ -269,7 +270,7 @@ def test_the_first_screen_answers_what_readers_of_a_comparison_ask() -> None:
     busy = contended().overview
     assert busy is not None
     assert busy.headline.tone is Tone.CAUTION
-    assert [row.answer for row in busy.statuses] == ["not decided", "as much as the reference", "differ", "no"]
+    assert [row.answer for row in busy.statuses] == ["unclear", "as much as the reference", "differ", "no"]
 
 
 def test_the_first_screen_names_what_was_lost_or_not_measured() -> None:

@@ -1,20 +1,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from tests.factories import cells
 from tests.report.sections.test_lost_time import chart, diagnosed_run
 from torchscale.analysis.kinds import training
-from torchscale.analysis.summary.run import summarize
+from torchscale.analysis.summary.run import RunSummary, summarize
+from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.flags import Flag
 from torchscale.report.build import build_document
-from torchscale.report.document import Details, Table, TimelineChart
+from torchscale.report.document import Details, Paragraph, Table, TimelineChart
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.diagnosis import diagnosis_section
 from torchscale.report.sections.profile import profile_section
-from torchscale.schema.profiles.finding import Confidence
+from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 
 
 def test_findings_profiles_and_verdict_name_the_rank() -> None:
@@ -47,7 +50,73 @@ def test_findings_profiles_and_verdict_name_the_rank() -> None:
 def test_a_clean_run_says_that_nothing_was_found() -> None:
     text = render_markdown(build_document(summarize(diagnosed_run(0.0, 0.001))))
     assert "**nothing found** no rule found a bottleneck" in text
-    assert "No bottleneck found in 2 of 2 cells." in text
+    assert "No bottleneck found in 1 of 1 cell. 1 one-rank cell is the reference: nothing was found there." in text
+
+
+def _clean_sentences(summary: RunSummary) -> list[str]:
+    blocks = diagnosis_section(summary).blocks
+    texts = [block.text for block in blocks if isinstance(block, Paragraph)]
+    return [text for text in texts if "No bottleneck" in text or "reference" in text]
+
+
+def _diagnosed_cells(counts: list[int], listed: set[int]) -> RunSummary:
+    """One series; at the counts of ``listed`` compute is slower, or one rank has a finding."""
+    first = summarize(diagnosed_run(0.0, 0.0)).measured[0]
+    lost = Decomposition(
+        baseline_world_size=1,
+        step=0.1,
+        ideal=0.08,
+        compute=0.02,
+        data_wait=0.0,
+        straggler_wait=0.0,
+        exposed_communication=0.0,
+        unexplained=0.0,
+    )
+    pauses = Finding(
+        kind=FindingKind.PAUSES,
+        cost_percent=5.0,
+        cost_seconds=0.005,
+        confidence=Confidence.HIGH,
+        summary="rare long steps",
+        advice="look",
+    )
+    found = []
+    for plan in cells(gpu_counts=counts):
+        count = plan.world_size
+        findings = (pauses,) if count == 1 and count in listed else ()
+        found.append(
+            replace(
+                first,
+                cell=plan,
+                diagnosis=Diagnosis(findings=findings),
+                decomposition=lost if count > 1 and count in listed else None,
+            )
+        )
+    return replace(summarize(diagnosed_run()), in_plan_order=tuple(found))
+
+
+@pytest.mark.parametrize(
+    ("counts", "listed", "said"),
+    [
+        ([1, 2, 4], {2, 4}, "1 one-rank cell is the reference: nothing was found there."),
+        (
+            [1, 2, 4],
+            {4},
+            "No bottleneck found in 1 of 2 cells. 1 one-rank cell is the reference: nothing was found there.",
+        ),
+        ([1, 2, 4], {1, 4}, "No bottleneck found in 1 of 3 cells."),
+        ([2, 4], {4}, "No bottleneck found in 1 of 2 cells."),
+        ([1], set(), "No bottleneck found in 1 of 1 cell."),
+    ],
+)
+def test_a_cell_listed_under_a_cause_is_not_one_without_a_bottleneck(
+    counts: list[int], listed: set[int], said: str
+) -> None:
+    assert _clean_sentences(_diagnosed_cells(counts, listed)) == [said]
+
+
+def test_nothing_is_said_of_cells_without_a_bottleneck_where_each_has_one() -> None:
+    assert _clean_sentences(_diagnosed_cells([1, 2, 4], {1, 2, 4})) == []
 
 
 def test_a_finding_has_one_confidence_in_every_format(monkeypatch: pytest.MonkeyPatch) -> None:

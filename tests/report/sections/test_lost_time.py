@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pypdf
 import pytest
@@ -20,7 +20,7 @@ from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.analysis.training.signals import digest_signals
 from torchscale.report.build import build_document
 from torchscale.report.document import ChartGrid, Document, Section, StackedChart, Table, TimelineChart
-from torchscale.report.formats.chart_plotly import chart_json
+from torchscale.report.formats.chart_plotly import chart_figure
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
@@ -83,7 +83,7 @@ def test_the_stacked_parts_add_up_to_the_step_in_figures_and_picture() -> None:
     assert stacked.bars == ("1", "2")
     assert sum(part.values[1] for part in stacked.parts) == pytest.approx(75.0)
     assert sum(part.values[0] for part in stacked.parts) == pytest.approx(55.0)
-    figure = json.loads(chart_json(stacked).replace("\\u003c", "<"))
+    figure: Any = chart_figure(stacked)
     assert figure["layout"]["barmode"] == "relative"
     assert [trace["name"] for trace in figure["data"]][:2] == ["step at 1, less what is faster", "+ compute"]
     assert min(value for part in stacked.parts for value in part.values) >= 0, "nothing hangs below the axis"
@@ -109,9 +109,18 @@ def test_the_browser_draws_bars_and_timeline(browser: Browser, tmp_path: Path) -
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.goto(path.as_uri())
-    page.wait_for_selector(".plot .main-svg")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")  # draws what is not near the window as well
-    assert page.locator(".plot").count() == page.locator(".plot.js-plotly-plot").count()
-    assert page.locator(".charts.wide .plot .bars .point").count() == 5
+    assert page.locator(".plot").count() == page.locator(".plot svg").count()
+    page.get_by_role("button", name="Unfold all").click()
+    timeline = page.locator(".charts.wide .plot").first
+    timeline.scroll_into_view_if_needed()
+    place = timeline.bounding_box()
+    assert place is not None
+    told = set()
+    for down in (0.3, 0.5, 0.6):
+        for across in range(10, 95, 5):
+            page.mouse.move(place["x"] + place["width"] * across / 100, place["y"] + place["height"] * down)
+            if page.locator(".tip").is_visible():
+                told.add(page.locator(".tip").inner_text())
+    assert any(text.startswith("waiting for ranks: from ") and text.endswith(" 0.1 long") for text in told), told
     assert said == []
     page.close()

@@ -56,9 +56,10 @@ def test_a_file_gets_a_line_for_each_launch_that_has_ended() -> None:
         assert screen.text == "", "nothing before it has ended"
         record = cell_run.launches[0].model_copy(update={"command": ("torchrun", "a b")})
         view.launch_finished(cell, record, summarize_cell(cell_run))
-    (line,) = screen.text.splitlines()
-    assert line.startswith("[1/2] tiny ResNet, 1 CPU rank, batch 8 … 80.0 samples/s (80.0 to 80.0), 100 ms/step")
-    assert screen.details == ["torchrun 'a b'"]
+        (line,) = screen.text.splitlines()
+        assert line.startswith("[1/2] tiny ResNet, 1 CPU rank, batch 8 … 80.0 samples/s (80.0 to 80.0), 100 ms/step")
+        view.launch_finished(cell, record.model_copy(update={"forked": True}), summarize_cell(cell_run))
+    assert screen.details == ["torchrun 'a b'", "torchrun 'a b' (in its forks: torchrun's agent, world size 1)"]
 
 
 @pytest.mark.parametrize(

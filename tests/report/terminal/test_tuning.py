@@ -57,6 +57,11 @@ def tuning_export(**values: Any) -> TuningExport:
             trial(FUSED, gain=GAIN, verdict="faster"),
             trial(BF16, state="oom", reason="rank 0 ran out of memory", throughput=None),
         ),
+        "untried": (),
+        "budget_seconds": 60.0,
+        "launch_seconds": 3.0,
+        "launches_needed": 8,
+        "seconds_needed": 24.0,
         "seconds": 45.0,
         "config": "tuned.yaml",
     }
@@ -91,9 +96,25 @@ def test_nothing_better_says_what_would_have_been_seen() -> None:
     assert "was ahead, but alternating launches give +1.0 % (-1.0 to +3.0 %)." in lost
 
 
+def test_what_the_budget_left_out_is_named_with_a_budget_that_would_do() -> None:
+    early = tuning_export(ending="budget", better=False, verified=None, winner=(), untried=(FUSED, BF16))
+    lines = printed(early).splitlines()
+    assert lines[-2] == "Not tried for lack of time: fused=true, precision=bf16*."
+    assert lines[-1] == (
+        "The same command continues: an answer takes at least 8 more launches (24.0 s); "
+        "--budget 1m would allow about 20 more."
+    )
+    longer = tuning_export(ending="budget", seconds_needed=500.0, budget_seconds=60.0)
+    assert printed(longer).splitlines()[-2:] == [
+        "The same command continues: --budget 15m would allow about 300 more.",
+        "Config: tuned.yaml",
+    ]
+    assert "The same command continues" not in printed(tuning_export(untried=(FUSED,)))
+
+
 def test_an_early_end_claims_nothing() -> None:
     for ending, words in (
-        ("budget", "The time budget ended the search after 45.0 s"),
+        ("budget", "No answer: the time budget ended the search after 45.0 s"),
         ("interrupted", "Interrupted after"),
     ):
         text = printed(tuning_export(ending=ending, better=False, verified=None))

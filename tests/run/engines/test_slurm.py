@@ -35,7 +35,7 @@ def test_options_reach_the_script(tmp_path: Path) -> None:
 
 
 def test_a_submitted_job_names_its_folder_and_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm, "submit_script", lambda path: "77")
+    monkeypatch.setattr(slurm, "submit_script", lambda path, env: "77")
     engine = SlurmEngine(experiment(), TWO, tmp_path / "run")
     state = tmp_path / "run.submit"
     assert engine.submit() == SubmittedJob("77", str(tmp_path / "run"), str(state / "slurm-77.out"))

@@ -84,6 +84,13 @@ def test_published_sizes(name: str, parameters: float) -> None:
     assert MODELS[name].parameters == pytest.approx(parameters, rel=0.005)
 
 
+@pytest.mark.parametrize("name", ["encdec-60m", "encdec-220m", "encdec-2.9b"])
+def test_heads_of_encoder_decoders_are_as_wide_as_published(name: str) -> None:
+    """T5 small, base, and 1.1 XL: ``d_kv`` is 64 in all of them."""
+    options = MODELS[name].options
+    assert int(options["d_model"]) / int(options["nhead"]) == 64
+
+
 def test_published_flops_of_bert() -> None:
     """MobileBERT's table 1 (Sun et al., 2020): 22.5 GFLOP for BERT-base without its head at 128 tokens."""
     with_head = forward_flops(lambda: build("bert-base", sequence_length=128))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -252,6 +253,18 @@ def build():
 def wrong():
     return Wrong()
 """
+
+
+def test_code_of_the_user_finds_no_path_of_ours_in_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither when it is imported nor later: a program that became a model may delete what its arguments name."""
+    monkeypatch.setattr(sys, "argv", ["/opt/torchscale/worker/__main__.py", "--group", "/results/run"])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = "import sys\nat_import = list(sys.argv)\ndef build():\n    raise ValueError(at_import, sys.argv)\n"
+    (tmp_path / "arguing_net.py").write_text(module)
+    with pytest.raises(ValueError, match=re.escape("(['torchscale-model'], ['torchscale-model'])")):
+        workload("arguing_net:build")
 
 
 def test_a_models_own_loss_flops_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

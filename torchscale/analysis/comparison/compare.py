@@ -10,11 +10,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchscale.analysis.comparison.conditions import session_numbers, unequal_conditions
+from torchscale.analysis.comparison.bounds import Bounds, RatioOf, Values, possible_bounds
+from torchscale.analysis.comparison.conditions import (
+    disturbances,
+    disturbed_launches,
+    session_numbers,
+    unequal_conditions,
+)
 from torchscale.analysis.comparison.matching import match_cells
 from torchscale.analysis.comparison.pair import (
     HEADLINES,
-    MIN_LAUNCHES,
     CellComparison,
     Change,
     EfficiencyScore,
@@ -46,15 +51,20 @@ _UNAFFECTED = (Metric.MEMORY,)
 class _Side:
     """A cell's launches: each metric's values, the number of the session of each launch."""
 
+    cell: ResultCell
     values: dict[MetricKey, list[float]]
     sessions: list[int]
 
-    def groups(self, key: MetricKey) -> list[list[float]]:
-        """Values by session."""
+    def groups(self, values: Sequence[float]) -> list[list[float]]:
+        """Values of launches by session."""
         by_session: dict[int, list[float]] = {}
-        for session, value in zip(self.sessions, self.values[key], strict=True):
+        for session, value in zip(self.sessions, values, strict=True):
             by_session.setdefault(session, []).append(value)
         return list(by_session.values())
+
+    def of(self, key: MetricKey) -> Values:
+        """A metric's values, with what is known of their launches."""
+        return Values(self.values[key], self.cell.launches, disturbed_launches(self.cell))
 
 
 def compare(
@@ -122,7 +132,7 @@ def _side(cell: ResultCell, results: ResultSet, price: float | None) -> _Side:
     rates = values.get(MetricKey(metric=Metric.THROUGHPUT))
     if price is not None and price > 0 and rates is not None:
         values[MetricKey(metric=Metric.COST)] = [rate * 3600 / (price * cell.cell.world_size) for rate in rates]
-    return _Side(values, session_numbers(results.sessions, cell.launches))
+    return _Side(cell, values, session_numbers(results.sessions, cell.launches))
 
 
 def _compare_cells(
@@ -136,24 +146,50 @@ def _compare_cells(
         if key in sides[1].values
     ]
     absent = tuple(key for key in keys if key not in sides[1].values)
-    return CellComparison(before, after, Outcome.COMPARED, tuple(changes), absent)
+    return CellComparison(before, after, Outcome.COMPARED, tuple(changes), absent, disturbances(before, after))
 
 
 def _change(key: MetricKey, sides: tuple[_Side, _Side], conditions: tuple[str, ...], *, median: bool) -> Change:
     old, new = (side.values[key] for side in sides)
-    groups = [side.groups(key) for side in sides]
-    ratio = ratio_to_median(new, groups[0]) if median else log_ratio(new, old)
+    groups = [side.groups(side.values[key]) for side in sides]
     noise = session_noise(groups)
+
+    def ratio_of(after: Sequence[float], before: Sequence[float]) -> LogRatio:
+        of_sides = [sides[0].groups(before), sides[1].groups(after)]
+        plain = ratio_to_median(after, of_sides[0]) if median else log_ratio(after, before)
+        return plain if noise is None else with_session_noise(plain, of_sides, noise)
+
+    ratio = ratio_of(new, old)
     return Change(
         key,
         math.exp(math.log(_level(new)) - ratio.log) if median else _level(old),
         _level(new),
-        ratio if noise is None else with_session_noise(ratio, groups, noise),
+        ratio,
         (len(old), len(new)),
         (len(groups[0]), len(groups[1])),
         None if noise is None else noise.spread,
         conditions=conditions,
+        bounds=_bounds(key, sides, ratio_of) if conditions else None,
     )
+
+
+def _bounds(key: MetricKey, sides: tuple[_Side, _Side], ratio_of: RatioOf) -> Bounds | None:
+    """The first that shows a difference; else the surest."""
+    before, after = sides
+    possible = possible_bounds(
+        key, before.of(key), after.of(key), ratio_of, same_processor=before.cell.device == after.cell.device
+    )
+    showing = [one for one in possible if _p(one.low, one.high) < LEVEL]
+    return next(iter([*showing, *possible]), None)
+
+
+def _p(low: LogRatio | None, high: LogRatio | None) -> float:
+    """Of the end that is nearest to no change; 1 where no change lies between them, or nothing bounds it."""
+    if high is not None and high.value < 1:
+        return 1.0 if high.p is None else high.p
+    if low is not None and low.value > 1:
+        return 1.0 if low.p is None else low.p
+    return 1.0
 
 
 def _level(values: Sequence[float]) -> float:
@@ -174,43 +210,93 @@ def _by_metric(cells: Sequence[CellComparison]) -> dict[Metric, _Changes]:
 def _judged(metric: Metric, changes: _Changes, threshold: float) -> tuple[list[tuple[Change, Change]], Overall]:
     """Each change without and with its verdict, and all of them together.
 
-    Changes between sides of unequal conditions neither count nor are tested. Holm's correction covers every test of the
-    metric: its cells and, where there are several, their mean.
+    Changes between sides of unequal conditions count where these are bounded from both sides, and are tested by the
+    bound. Cells with too few launches count where no cell has more. Holm's correction covers every test of the metric:
+    its cells and, where there are several, their mean.
     """
-    counted = [(cell, change) for cell, change in changes if not change.conditions]
-    shown = counted or changes
-    ratio = mean_ratio([change.ratio for _, change in shown])
-    decidable = {id(change): change.ratio.p for _, change in counted if min(change.launches) >= MIN_LAUNCHES}
-    tested = {key: p for key, p in decidable.items() if p is not None}
-    if ratio.p is not None and len(tested) == len(counted) > 1:
-        tested[id(ratio)] = ratio.p
+    bounded = [(cell, change) for cell, change in changes if change.low is not None and change.high is not None]
+    counted = [(cell, change) for cell, change in bounded if change.enough_launches]
+    shown = counted or bounded or changes
+    compared = [change for _, change in shown]
+    mean = _mean_change(compared)
+    tests = {id(change): _test(change) for _, change in changes}
+    if len(shown) > 1 and counted:
+        tests[id(mean)] = _p(mean.low, mean.high)
+    tested = {key: p for key, p in tests.items() if p is not None}
     adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
     with_verdicts = [(change, _with_verdict(change, adjusted.get(id(change)), threshold)) for _, change in changes]
-    overall_p = adjusted.get(id(ratio) if len(counted) > 1 else id(shown[0][1]))
-    verdict = _verdict(metric, ratio, overall_p, threshold)
-    if not counted and all(min(change.launches) >= MIN_LAUNCHES for _, change in shown):
-        verdict = Verdict.UNCLEAR
-    conditions = tuple(dict.fromkeys(flag for _, change in shown for flag in change.conditions))
+    overall_p = adjusted.get(id(mean) if len(shown) > 1 else id(compared[0]))
+    overall = _with_verdict(mean, overall_p, threshold)
     cells = {id(cell): cell for cell, _ in shown}.values()
-    flagged, withheld = sum(bool(cell.flags) for cell in cells), len({id(cell) for cell, _ in changes}) - len(cells)
-    return with_verdicts, Overall(metric, ratio, len(cells), flagged, verdict, withheld, conditions)
+    return with_verdicts, Overall(
+        metric,
+        mean.ratio,
+        len(cells),
+        sum(bool(cell.flags) for cell in cells),
+        overall.verdict,
+        mean.low,
+        mean.high,
+        overall.reason,
+        len({id(cell) for cell, _ in changes}) - len(cells),
+        mean.conditions,
+    )
+
+
+def _mean_change(changes: Sequence[Change]) -> Change:
+    """All of them together, as a change of its own: geometric means of the ratios and of what bounds them."""
+    conditions = tuple(dict.fromkeys(flag for change in changes for flag in change.conditions))
+    fewest = min((change.launches for change in changes), key=min)
+    mean = replace(
+        changes[0],
+        ratio=mean_ratio([change.ratio for change in changes]),
+        launches=fewest,
+        conditions=conditions,
+        bounds=None,
+    )
+    if not conditions:
+        return mean
+    lows, highs = [change.low for change in changes], [change.high for change in changes]
+    bases = [change.bounds.basis for change in changes if change.bounds is not None]
+    return replace(mean, bounds=Bounds(_mean_end(lows), _mean_end(highs), bases[0])) if bases else mean
+
+
+def _mean_end(ends: Sequence[LogRatio | None]) -> LogRatio | None:
+    known = [end for end in ends if end is not None]
+    return mean_ratio(known) if len(known) == len(ends) else None
+
+
+def _test(change: Change) -> float | None:
+    """p of a change; ``None`` where it is not tested: with too few launches, and where nothing bounds an end that the
+    other one leaves open."""
+    if not change.enough_launches:
+        return None
+    p = _p(change.low, change.high)
+    one_sided = change.low is None or change.high is None
+    return None if one_sided and p == 1.0 else p
 
 
 def _with_verdict(change: Change, adjusted_p: float | None, threshold: float) -> Change:
-    if change.conditions and min(change.launches) >= MIN_LAUNCHES:
-        return replace(change, verdict=Verdict.UNCLEAR)
-    verdict = _verdict(change.metric, change.ratio, adjusted_p, threshold)
+    if adjusted_p is None:
+        return change
+    verdict = _verdict(change, adjusted_p, threshold)
     return replace(change, adjusted_p=adjusted_p, verdict=verdict)
 
 
-def _verdict(metric: Metric, ratio: LogRatio, p: float | None, threshold: float) -> Verdict:
-    interval = ratio.interval
-    if p is None or interval is None:
-        return Verdict.NOT_DECIDABLE
-    if p < LEVEL and abs(ratio.value - 1) > threshold:
-        return Verdict.BETTER if (ratio.value > 1) == metric.higher_is_better else Verdict.WORSE
-    within = 1 - threshold <= interval[0] and interval[1] <= 1 + threshold
+def _verdict(change: Change, p: float, threshold: float) -> Verdict:
+    """By the end of the possible changes that is nearest to none."""
+    low, high = change.low, change.high
+    higher_is_better = change.metric.higher_is_better
+    if p < LEVEL and high is not None and high.value < 1 - threshold:
+        return Verdict.WORSE if higher_is_better else Verdict.BETTER
+    if p < LEVEL and low is not None and low.value > 1 + threshold:
+        return Verdict.BETTER if higher_is_better else Verdict.WORSE
+    least, most = _interval_end(low, 0), _interval_end(high, 1)
+    within = least is not None and most is not None and 1 - threshold <= least and most <= 1 + threshold
     return Verdict.SAME if within else Verdict.UNCLEAR
+
+
+def _interval_end(ratio: LogRatio | None, end: int) -> float | None:
+    return None if ratio is None or ratio.interval is None else ratio.interval[end]
 
 
 def _score(cells: Sequence[CellComparison], overall: Sequence[Overall]) -> Score | None:
@@ -224,7 +310,7 @@ def _score(cells: Sequence[CellComparison], overall: Sequence[Overall]) -> Score
         return None
     counted = [ratio for ratio, withheld in ratios if not withheld] or [ratio for ratio, _ in ratios]
     measured = sum(cell.after is not None and cell.after.state is State.OK for cell in speeds)
-    certain = all(one.verdict.decided for one in overall if one.metric in HEADLINES)
+    certain = all(one.verdict.decided and not one.conditions for one in overall if one.metric in HEADLINES)
     return Score(mean_ratio(counted).value, measured, len(speeds), certain)
 
 

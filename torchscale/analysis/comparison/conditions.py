@@ -75,6 +75,47 @@ def unequal_conditions(before: ResultCell, after: ResultCell) -> tuple[str, ...]
     return tuple(unequal)
 
 
+@dataclass(frozen=True)
+class Disturbance:
+    """What the machine did to some launches of one side.
+
+    Attributes:
+        condition: ``contended`` or ``throttled``.
+        side: 0 for the reference, 1 for the other side.
+        launches: Numbers of the launches, from 1.
+        of: Launches of that side.
+        other_processes: Largest share of the cores' time that went to other processes in them; ``None`` where it was
+            not read.
+    """
+
+    condition: str
+    side: int
+    launches: tuple[int, ...]
+    of: int
+    other_processes: float | None = None
+
+
+def disturbances(before: ResultCell, after: ResultCell) -> tuple[Disturbance, ...]:
+    """Of both sides, by ``CONDITIONS``."""
+    found = []
+    for flag in CONDITIONS:
+        for place, side in enumerate((before, after)):
+            numbers = [number for number, flagged in enumerate(_flagged(side, flag), start=1) if flagged]
+            shares = [side.launches[number - 1].other_processes for number in numbers]
+            known = [share for share in shares if share is not None and flag is Flag.CONTENDED]
+            if numbers:
+                found.append(
+                    Disturbance(flag.value, place, tuple(numbers), len(side.launches), max(known, default=None))
+                )
+    return tuple(found)
+
+
+def disturbed_launches(cell: ResultCell) -> list[bool]:
+    """Which of a cell's launches were contended or throttled."""
+    by_flag = [_flagged(cell, flag) for flag in CONDITIONS]
+    return [any(flags) for flags in zip(*by_flag, strict=True)]
+
+
 def flagged_conditions(cell: ResultCell) -> tuple[str, ...]:
     """Which of ``CONDITIONS`` more than a third of a cell's launches were measured under."""
     return tuple(flag.value for flag in CONDITIONS if _flagged_share(cell, flag) > _SHARE_GAP + _TOLERANCE)
@@ -88,11 +129,16 @@ def _unequal_load(before: ResultCell, after: ResultCell) -> bool:
 
 
 def _flagged_share(cell: ResultCell, flag: Flag) -> float:
-    """Of its launches; all or none by the cell's flags where those of launches were not kept."""
+    flagged = _flagged(cell, flag)
+    return sum(flagged) / len(flagged) if flagged else float(flag.value in cell.flags)
+
+
+def _flagged(cell: ResultCell, flag: Flag) -> list[bool]:
+    """Which launches carry a flag; all or none by the cell's where those of launches were not kept."""
     kept = [launch.flags for launch in cell.launches if launch.flags is not None]
-    if len(kept) < len(cell.launches) or not kept:
-        return float(flag.value in cell.flags)
-    return sum(flag.value in flags for flags in kept) / len(kept)
+    if len(kept) < len(cell.launches):
+        return [flag.value in cell.flags] * len(cell.launches)
+    return [flag.value in flags for flags in kept]
 
 
 def unlike_before(sessions: Sequence[Session]) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ def _match_by_workload(
         elif unambiguous:
             notes.append(
                 f"{len(unambiguous)} of the cells without a counterpart differ in precision alone "
-                "(--force compares them)"
+                "(--accept versions compares them)"
             )
     return pairs, notes
 

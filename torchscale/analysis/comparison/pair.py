@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from torchscale.analysis.comparison.bounds import Bounds
+from torchscale.analysis.comparison.conditions import Disturbance
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.schema.run.metric_key import MetricKey
@@ -14,11 +16,11 @@ from torchscale.schema.state import State
 
 MIN_LAUNCHES = 3
 """On a side. With two launches the t interval of a mean has one degree of freedom and is 12.7 standard errors wide:
-nearly every change would be undecided, and a lucky pair decided."""
+nearly every change would be unclear, and a lucky pair decided."""
 BLIND = 0.25
-"""A loss of this share that the interval does not exclude makes a comparison undecidable: a gate that could miss a
-quarter of the speed in every cell holds nothing back. Launches on a shared machine differ by 2 to 3 %, which gives
-intervals of 5 to 8 % with three of them (docs/method.md)."""
+"""An unclear comparison fails where a loss of this share is not excluded: a gate that could miss a quarter of the speed
+holds nothing back. Launches on a shared machine differ by 2 to 3 %, which gives intervals of 5 to 8 % with three of
+them (docs/method.md)."""
 HEADLINES = (Metric.THROUGHPUT, Metric.BUSBW, Metric.COMPUTE, Metric.COPY)
 """What decides unless something else is asked for; of a cell that measures memory alone, that."""
 
@@ -30,12 +32,11 @@ class Verdict(str, Enum):
     WORSE = "worse"
     SAME = "same"
     UNCLEAR = "unclear"
-    NOT_DECIDABLE = "not decidable"
 
     @property
     def decided(self) -> bool:
         """Whether it says something of the change."""
-        return self not in (Verdict.UNCLEAR, Verdict.NOT_DECIDABLE)
+        return self is not Verdict.UNCLEAR
 
     @property
     def explanation(self) -> str:
@@ -47,10 +48,18 @@ _EXPLANATIONS = {
     Verdict.BETTER: "different from noise, and by more than the threshold",
     Verdict.WORSE: "different from noise, and by more than the threshold",
     Verdict.SAME: "any difference lies within the threshold",
-    Verdict.UNCLEAR: "a change beyond the threshold is neither shown nor excluded; more launches (benchmark.repeats) "
-    "narrow the interval",
-    Verdict.NOT_DECIDABLE: f"fewer than {MIN_LAUNCHES} launches on a side, so nothing is known of the noise",
+    Verdict.UNCLEAR: "a change beyond the threshold is neither shown nor excluded: noise could hide it (more launches "
+    f"narrow the interval: benchmark.repeats), a side has fewer than {MIN_LAUNCHES} launches, or one side was "
+    "contended or throttled by more than the change",
 }
+
+
+class Reason(str, Enum):
+    """Why a change is unclear; values are what JSON shows."""
+
+    FEW_LAUNCHES = "launches"
+    CONDITIONS = "conditions"
+    NOISE = "noise"
 
 
 class Outcome(str, Enum):
@@ -79,7 +88,9 @@ class Change:
         sessions: In how many sessions these were measured.
         session_spread: Standard deviation of a session's level, as a share; ``None`` where it is not estimated.
         adjusted_p: Holm's, over the cells of this metric and their mean; ``None`` where nothing was tested.
-        conditions: Under which the sides were measured unequally, so that there is no verdict.
+        conditions: Under which the sides were measured unequally, so that the ratio alone decides nothing.
+        bounds: Between which ratios the change lies without them; ``None`` under equal conditions, and where nothing
+            bounds it.
         verdict: What can be said.
     """
 
@@ -92,7 +103,36 @@ class Change:
     session_spread: float | None = None
     adjusted_p: float | None = None
     conditions: tuple[str, ...] = ()
-    verdict: Verdict = Verdict.NOT_DECIDABLE
+    bounds: Bounds | None = None
+    verdict: Verdict = Verdict.UNCLEAR
+
+    @property
+    def low(self) -> LogRatio | None:
+        """The least that the change may be; ``None`` where nothing bounds it."""
+        if not self.conditions:
+            return self.ratio
+        return None if self.bounds is None else self.bounds.low
+
+    @property
+    def high(self) -> LogRatio | None:
+        """The most that the change may be; ``None`` where nothing bounds it."""
+        if not self.conditions:
+            return self.ratio
+        return None if self.bounds is None else self.bounds.high
+
+    @property
+    def enough_launches(self) -> bool:
+        """Whether a verdict is possible."""
+        return min(self.launches) >= MIN_LAUNCHES
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why it is unclear; ``None`` where it is not."""
+        if self.verdict.decided:
+            return None
+        if not self.enough_launches:
+            return Reason.FEW_LAUNCHES
+        return Reason.CONDITIONS if self.conditions else Reason.NOISE
 
     @property
     def metric(self) -> Metric:
@@ -109,27 +149,18 @@ class Change:
         """Whether the interval holds the noise between sessions: estimated, or each launch is a session of its own."""
         return self.session_spread is not None or self.sessions == self.launches != (1, 1)
 
-    def undecidable(self, threshold: float) -> bool:
-        """Whether not even a large regression would show: too few launches, unequal conditions, or too much noise."""
-        interval = self.ratio.interval
-        if self.verdict.decided:
-            return False
-        if self.verdict is Verdict.NOT_DECIDABLE or self.conditions or interval is None:
-            return True
-        worst = interval[0] if self.metric.higher_is_better else 1 / interval[1]
-        return worst < 1 - max(BLIND, threshold)
-
 
 @dataclass(frozen=True)
 class CellComparison:
     """A cell of either side; ``before`` and ``after`` are ``None`` where that side lacks it. ``absent`` are figures
-    that the reference has and the other side lacks."""
+    that the reference has and the other side lacks; ``disturbances`` say which launches were contended or throttled."""
 
     before: ResultCell | None
     after: ResultCell | None
     outcome: Outcome
     changes: tuple[Change, ...] = ()
     absent: tuple[MetricKey, ...] = ()
+    disturbances: tuple[Disturbance, ...] = ()
 
     @property
     def cell(self) -> ResultCell:
@@ -163,9 +194,13 @@ class Overall:
         metric: The metric.
         ratio: Of the cells that count.
         cells, flagged: How many count, and how many of these carry warnings.
-        withheld: Cells that do not count, because their sides were measured under unequal conditions.
-        conditions: Those conditions, where no other cell is left: ``ratio`` is then of all cells.
         verdict: What can be said.
+        low, high: The least and the most that the change may be, which is ``ratio`` unless cells were measured under
+            unequal conditions; ``None`` where nothing bounds it.
+        reason: Why it is unclear; ``None`` where it is not.
+        withheld: Cells that do not count: with too few launches where others have enough, and where nothing bounds
+            what unequal conditions did.
+        conditions: Under which cells that count were measured unequally.
     """
 
     metric: Metric
@@ -173,8 +208,22 @@ class Overall:
     cells: int
     flagged: int
     verdict: Verdict
+    low: LogRatio | None
+    high: LogRatio | None
+    reason: Reason | None = None
     withheld: int = 0
     conditions: tuple[str, ...] = ()
+
+    def may_hide_loss(self, threshold: float) -> bool:
+        """Whether it is unclear and a loss of a quarter (``BLIND``), or of the threshold if that is larger, is not
+        excluded."""
+        if self.verdict.decided:
+            return False
+        end = self.low if self.metric.higher_is_better else self.high
+        if self.reason is Reason.FEW_LAUNCHES or end is None or end.interval is None:
+            return True
+        worst = end.interval[0] if self.metric.higher_is_better else 1 / end.interval[1]
+        return worst < 1 - max(BLIND, threshold)
 
 
 @dataclass(frozen=True)
@@ -251,13 +300,12 @@ class Pair:
             if cell.measured_less or any(_decides(cell, key.metric, metrics) for key in cell.absent)
         ]
 
-    def undecidable(self, metrics: Sequence[Metric]) -> bool:
-        """Whether there are changes that decide, and not one of them, nor all together, could show a regression."""
-        changes = [change for _, change in self.decided_by(metrics)]
-        blind = all(change.undecidable(self.threshold) for change in changes)
-        return bool(changes) and blind and not any(one.verdict.decided for one in self.overall_by(metrics))
+    def may_hide_loss(self, metrics: Sequence[Metric]) -> bool:
+        """Whether all that decides is unclear over all cells, and a large loss is not excluded."""
+        overall = self.overall_by(metrics)
+        return bool(overall) and all(one.may_hide_loss(self.threshold) for one in overall)
 
-    def undecided(self, metrics: Sequence[Metric]) -> list[str]:
+    def unclear(self, metrics: Sequence[Metric]) -> list[str]:
         """Cells of which nothing can be said: too few launches, too much noise, not measured on a side."""
         open_ends = (Outcome.UNMEASURED, Outcome.UNMATCHED)
         missing = [

@@ -41,8 +41,9 @@ def host_bound(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         if signals.on_device
         else f"{per_step(cost, signals)} go to host work between operators",
         evidence=(f"by rank: {', '.join(format_seconds(float(value)) for value in idle[:_MAX_SHOWN_RANKS])}",),
-        advice="move Python work out of the step (logging, metrics, checks), use torch.compile or CUDA graphs, "
-        "fused optimizers, larger batches",
+        advice="move Python work out of the step (logging, metrics, checks), use torch.compile"
+        + (" or CUDA graphs" if signals.on_device else "")
+        + ", fused optimizers, larger batches",
     )
 
 

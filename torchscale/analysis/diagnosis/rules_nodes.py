@@ -78,6 +78,7 @@ def by_machine(signals: Signals, rows: Sequence[Sequence[int]]) -> Signals:
         pauses=None,
         other_processes=mean_of_each(signals.other_processes),
         host_bound=mean_of_each(signals.host_bound),
+        busy=mean_of_each(signals.busy),
     )
 
 

@@ -20,6 +20,7 @@ from torchscale.analysis.diagnosis.rule import (
 )
 from torchscale.analysis.diagnosis.rules_spells import Spells, judge_spells, slow_spells
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Signals, SignalSeries, Windows
+from torchscale.analysis.diagnosis.slow_rank import SlowRank
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
@@ -76,8 +77,9 @@ def slow_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
             f"{_extent(signals)}",
             f"{len(signals.stages)} stages of {len(peer.stage)} ranks each hold equal work",
         ),
-        advice=f"compare rank {rank}'s device with those of the same stage (clocks, temperature, ECC, PCIe width, NUMA "
-        "binding, other processes) and its share of the data; swap it to see whether slowness moves with the device",
+        advice=SlowRank(peer.row, tuple(row for row in peer.stage if row != peer.row), peer.excess).advice(
+            signals, "those of the same stage"
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from torchscale.analysis.diagnosis.rule import (
     seconds_with_interval,
 )
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Pauses, Signals, SignalSeries
+from torchscale.analysis.diagnosis.slow_rank import SlowRank
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_change, format_percent, format_seconds
@@ -72,6 +73,12 @@ BLOCKS = 12
 independent, parts of a run are nearly so, and with twelve of them t is 2.2."""
 _MAX_SHOWN_RANKS = 16
 """Ranks whose values are listed as evidence."""
+_OWN = {
+    Origin.LAUNCH: "compute time",
+    Origin.TRACE: "own time (all but waits, transfers and loading)",
+}
+"""What ``Signals.compute`` is, by where the signals are from: a recording's includes host code between operators, which
+its table of ranks has apart."""
 _APART = {
     Origin.LAUNCH: "without gradient synchronization",
     Origin.TRACE: "while no collective transfers",
@@ -158,25 +165,25 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     if (doubt := _doubt(signals, row, excess, quiet, unsynchronized)) is not None:
         return doubt
     rank, share = signals.ranks[row], format_percent(float(blame[row]), 0)
+    slow_rank = SlowRank(row, tuple(np.delete(np.arange(len(compute)), row).tolist()), mean)
+    longer = f"its {_OWN[signals.origin]} is {format_percent(mean / typical, 0)} longer than the others'"
+    where = slow_rank.where(signals) or longer
     return Finding(
         kind=FindingKind.STRAGGLER,
         rank=rank,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH,
-        summary=f"rank {rank} arrives {format_seconds(mean)} late at the collective ({share} of waits); "
-        f"its compute takes {format_percent(mean / typical, 0)} longer than the others'",
+        summary=f"rank {rank} arrives {format_seconds(mean)} late at the collective ({share} of waits); {where}",
         evidence=(
-            f"compute time {format_seconds(float(means[row]))} a step against {format_seconds(typical)} "
+            f"{_OWN[signals.origin]} {format_seconds(float(means[row]))} a step against {format_seconds(typical)} "
             f"(median of the others): {seconds_with_interval(mean, half or 0.0)} more, "
             f"over {signals.steps} steps",
             *_quiet_evidence(signals, quiet),
             *_unsynchronized_evidence(signals, unsynchronized),
             *_host_evidence(signals, row, mean),
         ),
-        advice=f"compare rank {rank}'s device with the others (clocks, temperature, ECC, PCIe width, NUMA binding, "
-        "other processes) and its share of the data; swap it to see whether slowness moves with the device"
-        + _record_again(signals),
+        advice=slow_rank.advice(signals, "the others'") + _record_again(signals),
     )
 
 
@@ -184,7 +191,7 @@ def _record_again(signals: Signals) -> str:
     seconds = signals.steps * signals.step_seconds
     if signals.origin is Origin.LAUNCH or seconds >= LASTING_SECONDS:
         return ""
-    return f"; record again first: {format_seconds(seconds)} cannot tell a slow device from a passing disturbance"
+    return f"; record again first: {format_seconds(seconds)} cannot tell a slow rank from a passing disturbance"
 
 
 def _paused(signals: Signals, row: int) -> float:

@@ -134,9 +134,20 @@ def judge_spells(signals: Signals, spells: Spells, cost: float, others: str) -> 
             f"{others} between them",
             f"compute of {others}: {format_seconds(spells.typical)} a step",
         ),
-        advice=f"looks like a device that throttles: read rank {rank}'s clocks, temperature, power limit and reasons "
+        advice=_advice(rank, on_device=signals.on_device) + _measure_longer(signals, spells),
+    )
+
+
+def _advice(rank: int, *, on_device: bool) -> str:
+    if not on_device:
+        return (
+            f"look for what takes rank {rank}'s cores for seconds at a time: jobs and other guests of its host, "
+            "lowered frequency, and Python code that this rank runs now and then"
+        )
+    return (
+        f"looks like a device that throttles: read rank {rank}'s clocks, temperature, power limit and reasons "
         "for lowered clocks while it trains (nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE -l 1), look at its cooling "
-        "and for jobs that run on its host now and then" + _measure_longer(signals, spells),
+        "and for jobs that run on its host now and then"
     )
 
 

@@ -188,6 +188,7 @@ class Signals:
         windows: Stretches of consecutive steps.
         other_processes: Share of each rank's cores that other processes used.
         host_bound: The device idle because the host launches late; on CPU, time between operators.
+        busy: Time in kernels, or on CPU in operators; recordings alone tell it from the rest of ``compute``.
         readbacks: Values read back from the device, per step.
         readback_wait: The host's waiting for them.
         pageable: Copies from or to memory that is not pinned, outside compute.
@@ -230,6 +231,7 @@ class Signals:
     windows: Windows | None = None
     other_processes: SignalSeries | None = None
     host_bound: SignalSeries | None = None
+    busy: SignalSeries | None = None
     readbacks: float | None = None
     readback_wait: float | None = None
     pageable: float | None = None

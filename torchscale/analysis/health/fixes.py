@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torchscale.schema.node.probe import GpuFacts
+from torchscale.version import DISTRIBUTION
 
 Fixes = tuple[str, ...]
 
 _TORCH_INDICES = ((13, 0), (12, 9), (12, 8), (12, 6), (12, 4), (11, 8))
 """CUDA versions for which download.pytorch.org has wheels of PyTorch 2.6 or newer, the newest first."""
 
-PYTHON = ("python3.12 -m venv venv", "venv/bin/pip install 'torchscale[all]'")
+PYTHON = ("python3.12 -m venv venv", f"venv/bin/pip install '{DISTRIBUTION}[all]'")
 TORCH_BROKEN = ("python -c 'import torch'", "pip install --force-reinstall torch")
-TORCH_MISSING = ("pip install 'torchscale[train]'",)
+TORCH_MISSING = (f"pip install '{DISTRIBUTION}[train]'",)
 TORCH_OLD = ("pip install --upgrade 'torch>=2.6'",)
 PROBE = ("python -m torchscale.worker.probe",)
 DRIVER_UPDATE = ("apt-cache search --names-only '^nvidia-driver-[0-9]+$'", "sudo ubuntu-drivers install")
@@ -21,7 +22,7 @@ FABRIC_MANAGER = ("sudo systemctl restart nvidia-fabricmanager", "nvidia-smi -q 
 NO_COMPAT = ("echo $LD_LIBRARY_PATH | tr : '\\n' | grep compat", "unset LD_LIBRARY_PATH")
 CUDA_DEVICES = ("nvidia-smi -L", "unset CUDA_VISIBLE_DEVICES", "ls -l /dev/nvidia*")
 ROCM_DEVICES = ("rocm-smi", "unset HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES", "ls -l /dev/kfd /dev/dri", "groups")
-NCCL_DEBUG = ("NCCL_DEBUG=INFO torchscale comm --op all_reduce",)
+NCCL_DEBUG = ("NCCL_DEBUG=INFO torchscale measure collectives --op all_reduce",)
 LOOPBACK = ("ip addr show lo", "sudo iptables -L -n")
 DRIVER_BROKEN = ("nvidia-smi", "sudo dmesg | grep -i -E 'nvrm|xid'", "sudo reboot")
 GPU_LOST = ("sudo dmesg | grep -i xid", "sudo nvidia-bug-report.sh", "sudo reboot")

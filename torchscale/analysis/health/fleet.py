@@ -217,8 +217,8 @@ def _verdict(ranks: Sequence[int], names: Mapping[int, str], judgement: Judgemen
     bad = [f"{of[effect]} takes {effect.share:.0%} more time" for effect in effects if effect.is_bad]
     if bad:
         return "; ".join(bad)
-    if judgement.status is PairwiseStatus.UNDECIDED:
-        return "not decided: " + "; ".join(f"{of[effect]} seems slow" for effect in effects)
+    if judgement.status is PairwiseStatus.UNCLEAR:
+        return "unclear: " + "; ".join(f"{of[effect]} seems slow" for effect in effects)
     return "no slow node and no slow link"
 
 

@@ -15,6 +15,7 @@ from torchscale.analysis.health.system import SYSTEM_RULES
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check, Status, Validation
 from torchscale.schema.node.probe import NodeFacts, SoftwareFacts
+from torchscale.version import DISTRIBUTION
 
 OLDEST_PYTHON = (3, 10)
 """As requires-python in pyproject.toml."""
@@ -93,6 +94,19 @@ def python_version(facts: NodeFacts) -> Check:
     return passed(rule, facts.software.python)
 
 
+def own_package(facts: NodeFacts) -> Check:
+    """No other project's package of the name ``torchscale`` is installed."""
+    rule = ("package", "software", "package torchscale")
+    if facts.software is None or facts.software.namesakes is None:
+        return not_applicable(rule, "not read")
+    others = facts.software.namesakes
+    if not others:
+        return passed(rule, f"of {DISTRIBUTION} alone")
+    seen = f"also of {', '.join(others)}, in the same folder"
+    advice = "whichever is installed or removed last breaks the other: install each in an environment of its own"
+    return warned(rule, seen, f"{DISTRIBUTION} alone", advice, facts.software.namesake_fixes)
+
+
 def torch_version(facts: NodeFacts) -> Check:
     """PyTorch can be imported, and its version is supported."""
     rule = ("torch", "software", "PyTorch")
@@ -101,7 +115,8 @@ def torch_version(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("software"))
     if software.torch is None:
         if "No module named 'torch'" in (software.torch_error or ""):
-            return failed(rule, "not installed", "2.6 or newer", "install PyTorch", fixes.TORCH_MISSING)
+            advice = f"install the extra that brings PyTorch: {fixes.TORCH_MISSING[0]}"
+            return failed(rule, "not installed", "2.6 or newer", advice, fixes.TORCH_MISSING)
         seen = f"cannot be imported: {software.torch_error}"
         advice = "reinstall torch; see the message for the library at fault"
         return failed(rule, seen, "a working import", advice, fixes.TORCH_BROKEN)
@@ -200,7 +215,13 @@ def collective(facts: NodeFacts) -> Check:
     return passed(rule, f"{allreduce.backend}, {ranks}: {allreduce.elements:,} elements per rank exact{timing}")
 
 
-_SOFTWARE_RULES: tuple[Callable[[NodeFacts], Check], ...] = (python_version, torch_version, cuda_runtime, nccl_version)
+_SOFTWARE_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
+    python_version,
+    own_package,
+    torch_version,
+    cuda_runtime,
+    nccl_version,
+)
 
 
 def version_numbers(version: str) -> tuple[int, ...]:

@@ -366,7 +366,7 @@ def _judge(fit: _Fit, once: frozenset[Pair]) -> Judgement:
         status = PairwiseStatus.CANNOT_TELL
         nodes, links = _as_suspects(nodes), _as_suspects(links)
     else:
-        status = PairwiseStatus.BAD if bad else PairwiseStatus.UNDECIDED if suspects else PairwiseStatus.NONE
+        status = PairwiseStatus.BAD if bad else PairwiseStatus.UNCLEAR if suspects else PairwiseStatus.NONE
     return _judgement(fit, status, nodes, links, ask_again=tuple(ask_again), reason=reason)
 
 
@@ -380,8 +380,8 @@ def _three_nodes(fit: _Fit, once: frozenset[Pair]) -> Judgement:
         reason = "one node or link is slow, but three nodes do not tell a slow node from slow links: add a fourth"
         status = PairwiseStatus.CANNOT_TELL
     else:
-        status = PairwiseStatus.UNDECIDED if suspects else PairwiseStatus.NONE
-    ask_again = tuple(fit.rows.pairs) if status is PairwiseStatus.UNDECIDED else tuple(sorted(once)) if slow else ()
+        status = PairwiseStatus.UNCLEAR if suspects else PairwiseStatus.NONE
+    ask_again = tuple(fit.rows.pairs) if status is PairwiseStatus.UNCLEAR else tuple(sorted(once)) if slow else ()
     return _judgement(fit, status, _as_suspects(nodes), _as_suspects(links), ask_again=ask_again, reason=reason)
 
 

@@ -9,7 +9,7 @@ from torchscale.analysis.machine.link_verdict import LinkTopology, judge_link
 from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
-from torchscale.analysis.training.flags import Flag, shares_gpus
+from torchscale.analysis.training.flags import Flag, gpus_are_shared
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, CollectivesResult, NcclLog
 from torchscale.schema.cells.kinds import as_kind
@@ -56,7 +56,7 @@ def _conditions(cell: CollectivesCell, record: LaunchRecord) -> LaunchConditions
         return LaunchConditions()
     result = payload(record, CollectivesResult)
     flags = set(sweep_flags(collective_figures(cell, [result]).curves))
-    if shares_gpus(record.machine_telemetry, result.ranks):
+    if gpus_are_shared(record.machine_telemetry, result.ranks):
         flags.add(Flag.CONTENDED)
     return LaunchConditions(tuple(flag.value for flag in sorted(flags)))
 

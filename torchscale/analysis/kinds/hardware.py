@@ -8,7 +8,7 @@ from torchscale.analysis.machine.hardware import hardware_figures
 from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.machine import HardwareSummary
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
-from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag, foreign_share, shares_gpus
+from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag, foreign_share, gpus_are_shared
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.hardware import HardwareCell, HardwareResult
 from torchscale.schema.launch.record import LaunchRecord, payload
@@ -46,7 +46,7 @@ def _conditions(record: LaunchRecord) -> LaunchConditions:
     ranks = payload(record, HardwareResult).ranks
     share = foreign_share([(rank.hostname, rank.host_load) for rank in ranks])
     busy = share is not None and share > OTHER_PROCESSES_LIMIT
-    contended = busy or shares_gpus(record.machine_telemetry, ranks)
+    contended = busy or gpus_are_shared(record.machine_telemetry, ranks)
     bounded = None if share is None else min(1.0, max(0.0, share))
     return LaunchConditions((Flag.CONTENDED.value,) if contended else (), bounded)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from torchscale.analysis.diagnosis.signals import Signals
 from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
+from torchscale.analysis.training.contention import delay_bounds, fixed_work
 from torchscale.analysis.training.flags import Flag, launch_flags, other_processes_share
 from torchscale.analysis.training.pooling import pool_signals
 from torchscale.analysis.training.signals import launch_signals
@@ -82,8 +83,10 @@ def flag_names(summary: TrainingSummary) -> tuple[str, ...]:
 
 def _conditions(record: LaunchRecord, cell: TrainingCell) -> LaunchConditions:
     flags = sorted(flag.value for flag in launch_flags(record, cell.measurement))
-    share = other_processes_share(payload(record, TrainingResult).ranks)
-    return LaunchConditions(tuple(flags), None if share is None else min(1.0, max(0.0, share)))
+    ranks = payload(record, TrainingResult).ranks
+    share = other_processes_share(ranks)
+    known = None if share is None else min(1.0, max(0.0, share))
+    return LaunchConditions(tuple(flags), known, delay_bounds(record), fixed_work(ranks))
 
 
 def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:

@@ -45,6 +45,7 @@ class CellFacts:
         nodes: Machines, by name.
         node_count: Nodes of a launch, the most of any; those of one name are told apart by their rank.
         grouped: Whether any launch ran in processes that others had used.
+        forked: Whether torchrun's agent and the ranks of any launch were forks of a process that had imported PyTorch.
         data: Which files batches came from, in the first launch that read any.
         unsynchronized_wall_seconds: What the windows without synchronization took, of each launch that had them.
         started_at, ended_at: Of the first launch, and of the one that ended last; UTC, ISO 8601.
@@ -59,6 +60,7 @@ class CellFacts:
     nodes: tuple[Node, ...] = ()
     node_count: int = 1
     grouped: bool = False
+    forked: bool = False
     data: DataUse | None = None
     unsynchronized_wall_seconds: tuple[float, ...] = ()
     started_at: str = ""
@@ -82,10 +84,12 @@ LaunchValues = Callable[[LaunchRecord], Mapping[MetricKey, float | None]]
 
 @dataclass(frozen=True)
 class LaunchConditions:
-    """Under which one launch was measured: its flags, and the share of the cores' time that went to other processes."""
+    """Under which one launch was measured, as in :class:`LaunchFigures`."""
 
     flags: tuple[str, ...] = ()
     other_processes: float | None = None
+    delay: tuple[float, float] | None = None
+    fixed_work: tuple[float, float] | None = None
 
 
 def no_conditions(record: LaunchRecord) -> LaunchConditions:
@@ -119,6 +123,7 @@ def cell_facts(
         )
         or 1,
         grouped=any(record.grouped for record in completed),
+        forked=any(record.forked for record in completed),
         data=next((rank.data for result in trained for rank in result.ranks if rank.data is not None), None),
         unsynchronized_wall_seconds=tuple(
             rank.signals.unsynchronized_wall_seconds
@@ -156,6 +161,8 @@ def _launch_figures(record: LaunchRecord, launch_values: LaunchValues, condition
         values={key: value for key, value in values.items() if SMALLEST <= value <= LARGEST},
         flags=conditions.flags,
         other_processes=conditions.other_processes,
+        delay=conditions.delay,
+        fixed_work=conditions.fixed_work,
     )
 
 

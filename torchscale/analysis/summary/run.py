@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from torchscale.analysis.comparison.conditions import MeasuredSession, measured_sessions
+from torchscale.analysis.comparison.conditions import MeasuredSession, measured_sessions, session_numbers
 from torchscale.analysis.kinds import AnySummary, analysis_kind
 from torchscale.analysis.stats.plausibility import implausible
 from torchscale.analysis.summary.contradictions import contradiction
@@ -104,12 +104,14 @@ def assemble(
         (cell.cell, cell.figures.launch_samples_per_second, cell.flags) for cell in cells if cell.figures is not None
     ]
     efficiency_of, decompositions = efficiencies(measured), _decompositions(cells)
+    sessions = experiment.sessions
     completed = {
         cell.cell.id: replace(
             cell,
             efficiency=efficiency_of.get(cell.cell.id),
             decomposition=decompositions.get(cell.cell.id),
             compute=_compute(cell, hardware, experiment.config.hardware),
+            sessions=len(set(session_numbers(sessions, cell.facts.launches))) or 1,
         )
         for cell in cells
     }

@@ -81,6 +81,7 @@ def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool
         pauses=rare_long_steps(lengths - out, _collection_seconds(ranks, steps)),
         windows=None if compute is None else step_windows(compute, lengths.mean(axis=0), quiet),
         host_bound=_mean_host_bound(host, ranks, begin, finish),
+        busy=rows([rank.compute for rank in ranks]).mean(axis=1),
         readbacks=_readbacks(ranks, steps) if on_device and steps and _tells_operators(ranks) else None,
         readback_wait=_readback_wait(ranks, steps) if on_device and steps else None,
         on_device=on_device,

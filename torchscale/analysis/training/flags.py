@@ -94,9 +94,9 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
     others = other_processes_share(result.ranks)
     if others is not None and others > OTHER_PROCESSES_LIMIT:
         flags.add(Flag.CONTENDED)
-    if shares_gpus(record.machine_telemetry, result.ranks):
+    if gpus_are_shared(record.machine_telemetry, result.ranks):
         flags.add(Flag.CONTENDED)
-    if _throttled(record.machine_telemetry, result.ranks):
+    if is_throttled(record.machine_telemetry, result.ranks):
         flags.add(Flag.THROTTLED)
     return flags
 
@@ -112,13 +112,13 @@ def _drifts(seconds: Sequence[float]) -> bool:
     return interval is None or not interval[0] <= 1 <= interval[1]
 
 
-def _throttled(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> bool:
+def is_throttled(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> bool:
     """Whether a driver gave a reason at any reading, or between batches."""
     read = any(use.throttle_reasons for telemetry in machines if telemetry is not None for use in telemetry.gpus)
     return read or any(rank.signals is not None and rank.signals.throttle_reasons for rank in ranks)
 
 
-def shares_gpus(machines: Sequence[Telemetry | None], ranks: Sequence[RankIdentity]) -> bool:
+def gpus_are_shared(machines: Sequence[Telemetry | None], ranks: Sequence[RankIdentity]) -> bool:
     """Whether more processes computed on a GPU than ranks of ours. Counted, not looked up: in a container the driver
     may give the host's process numbers, or none."""
     ours = Counter((rank.device.uuid or "").removeprefix("GPU-") for rank in ranks)
@@ -139,12 +139,15 @@ def other_processes_share(ranks: Sequence[RankRecord]) -> float | None:
     return foreign_share([(rank.hostname, rank.host_load) for rank in ranks])
 
 
-def foreign_share(ranks: Sequence[tuple[str, HostLoad | None]]) -> float | None:
+def foreign_share(ranks: Sequence[tuple[str, HostLoad | None]], *, interrupts: bool = True) -> float | None:
     """Share of the cores' time that did not go to the ranks, of which the hosts and loads are given; the worst rank's
-    where ranks are pinned. ``None`` where it was not read of all."""
+    where ranks are pinned. ``None`` where it was not read of all. Without ``interrupts`` what was spent in their
+    handlers is left out, and what the hypervisor took with it: ranks that only send cause it themselves."""
     loads = [load for _, load in ranks if load is not None and load.wall_seconds > 0 and load.cores > 0]
     if not loads or len(loads) < len(ranks):
         return None
+    if not interrupts:
+        loads = [_in_processes(load) for load in loads]
     if all(load.pinned for load in loads):
         return max((load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores) for load in loads)
     hosts: dict[str, list[HostLoad]] = {}
@@ -153,7 +156,13 @@ def foreign_share(ranks: Sequence[tuple[str, HostLoad | None]]) -> float | None:
     return max(map(_unpinned_share, hosts.values()))
 
 
-def _by_host(ranks: Sequence[RankRecord]) -> list[list[RankRecord]]:
+def _in_processes(load: HostLoad) -> HostLoad:
+    busy = max(0.0, load.busy_seconds - (load.interrupted_seconds or 0.0))
+    return load.model_copy(update={"busy_seconds": busy})
+
+
+def ranks_by_host(ranks: Sequence[RankRecord]) -> list[list[RankRecord]]:
+    """Ranks of each host, in the order in which hosts appear."""
     hosts: dict[str, list[RankRecord]] = {}
     for rank in ranks:
         hosts.setdefault(rank.hostname, []).append(rank)
@@ -171,7 +180,7 @@ def _share_devices(ranks: Sequence[RankRecord]) -> bool:
     devices = [(rank.hostname, rank.device.index) for rank in ranks if rank.device.kind != "cpu"]
     if devices:
         return len(set(devices)) < len(devices)
-    for here in _by_host(ranks):
+    for here in ranks_by_host(ranks):
         if sum(rank.threads for rank in here) > len({cpu for rank in here for cpu in rank.cpus}):
             return True
     return False

@@ -35,6 +35,7 @@ from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval
+from torchscale.util.units import format_rate
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,8 @@ class TrainingSummary:
 
     Of ``planned_launches``, ``launches`` are completed. ``decomposition`` needs a measured smaller count of its series,
     ``diagnosis`` the always-on signals of a launch, ``compute`` a model whose operations can be counted; ``counted`` is
-    set where this cell's own launches counted them, ``profile`` where it was recorded.
+    set where this cell's own launches counted them, ``profile`` where it was recorded. ``sessions``: in how many
+    commands' time its launches lie.
     """
 
     cell: TrainingCell
@@ -179,6 +181,14 @@ class TrainingSummary:
     counted: FlopCount | None = None
     profile: ProfileAnalysis | None = None
     planned_launches: int | None = None
+    sessions: int = 1
+
+    def __repr__(self) -> str:
+        """The cell, its state and its throughput: with all its figures it would be pages."""
+        rate = ""
+        if self.figures is not None:
+            rate = f", {format_rate(self.figures.samples_per_second)} samples/s"
+        return f"TrainingSummary({self.cell.id}, {self.state.value}{rate})"
 
 
 def diagnose_cell(

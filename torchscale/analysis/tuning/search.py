@@ -5,6 +5,7 @@ they measured.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -30,8 +31,9 @@ _MIN_PAIRS, _MAX_PAIRS = 4, 12
 _USUAL_NOISE, _USUAL_DEGREES = 0.03, 1
 """Standard deviation from launch to launch before any is known, and what that counts: as much as two launches of one
 setting."""
-_RESERVE = 0.4
-"""Largest share of the budget that is kept for the verification."""
+_PROBE_SHARE = 0.25
+"""Largest share of the budget for telling whether communication is exposed: it only saves the launches of settings of
+communication, of which there are about as many as it takes itself."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,14 @@ class Measured:
         seconds: Wall time that it took.
         state: ``ok``, or how it failed.
         reason: Why it failed.
+        recorded: Whether it ran before, and takes nothing of the budget.
     """
 
     log: float | None
     seconds: float
     state: str = "ok"
     reason: str = ""
+    recorded: bool = False
 
 
 @dataclass
@@ -94,6 +98,8 @@ class Search:
         probe: The gain of exchanging nothing at all over the start; ``None`` where it was not measured.
         skipped: Axis → why nothing was tried on it.
         ending: Why the search is over.
+        spent_seconds: Wall time of all launches, of those recorded before too.
+        budget_seconds: Wall time that new launches may take.
     """
 
     def __init__(
@@ -104,11 +110,24 @@ class Search:
         probe: Setting = START,
         probed: Sequence[str] = (),
         choose: Callable[[str, Sequence[Change]], Sequence[Change]] = lambda _, changes: changes,
+        costs: Mapping[str, float] = {},
+        is_recorded: Callable[[Setting], bool] = lambda _: False,
     ) -> None:
-        """``probe``: exchanges nothing. The axes in ``probed`` change communication alone: they are tried only if the
-        probe gains anything, and then with the changes that ``choose`` returns for an axis."""
-        self._axes, self._budget, self._probe, self._probed = dict(axes), budget_seconds, probe, tuple(probed)
-        self._choose = choose
+        """
+        Args:
+            axes: Those that are expected to gain most first.
+            budget_seconds: Wall time that new launches may take.
+            probe: Exchanges nothing.
+            probed: Axes that change communication alone. Where the budget has room for the probe they are tried only
+                if it gains anything, and then with the changes that ``choose`` returns for an axis.
+            choose: Narrows the changes of an axis.
+            costs: Axis → how many times longer than others a launch with a change of it is expected to take, until
+                there was one.
+            is_recorded: Whether the next launch of a setting ran before, so that it takes no time.
+        """
+        self._axes, self._probe, self._probed = dict(axes), probe, tuple(probed)
+        self.budget_seconds = budget_seconds
+        self._choose, self._costs, self._is_recorded = choose, dict(costs), is_recorded
         self.trials: dict[Setting, Trial] = {}
         self.winner: Setting = START
         self.probe: Gain | None = None
@@ -118,7 +137,9 @@ class Search:
         self._history: list[tuple[Setting, float]] = []
         self._verification: list[tuple[float, float]] = []
         self._outlook: Outlook | None = None
+        self._new_seconds = 0.0
         self._budget_used_up = False
+        self._keeps_room = True
 
     @property
     def is_verified(self) -> bool:
@@ -146,17 +167,51 @@ class Search:
         error = math.hypot(together.error, *(gain.error for gain in alone))
         return math.expm1(log) if abs(log) > student_t_quantile(0.975, together.degrees) * error else None
 
+    @property
+    def untried(self) -> tuple[Change, ...]:
+        """Changes that were not launched by themselves, and for no other reason than time."""
+        return tuple(change for change in self._singles() if (change,) not in self.trials)
+
+    @property
+    def launch_seconds(self) -> float | None:
+        """Wall time of a launch: the median over settings; ``None`` before the first."""
+        seen = [trial.seconds / trial.launches for trial in self.trials.values() if trial.launches]
+        return statistics.median_low(seen) if seen else None
+
+    @property
+    def launches_needed(self) -> int:
+        """The fewest more that give an answer: each change that was not tried once, and a verification."""
+        return len(self.untried) + 2 * _MIN_PAIRS
+
+    @property
+    def seconds_needed(self) -> float:
+        """Wall time that these are expected to take; 0 before the first launch."""
+        return math.fsum(self._expected_seconds((change,)) for change in self.untried) + self._verification_seconds
+
+    @property
+    def _verification_seconds(self) -> float:
+        """Of the fewest launches that verify what is ahead."""
+        return _MIN_PAIRS * (self._expected_seconds(START) + self._expected_seconds(self.winner))
+
+    def _expected_seconds(self, setting: Setting) -> float:
+        """Wall time of its next launch: as those before it took, or those of its most expensive change alone."""
+        trial = self.trials.get(setting)
+        if trial is not None and trial.launches:
+            return trial.seconds / trial.launches
+        typical = self.launch_seconds or 0.0
+        if len(setting) == 1:
+            return typical * self._costs.get(setting[0].axis, 1.0)
+        return max((self._expected_seconds((change,)) for change in setting), default=typical)
+
     def launches(self) -> Generator[Setting, Measured, None]:
         """Settings to launch, one at a time; send what each measured."""
         self.ending = "interrupted"
-        yield from self._probe_communication()
-        yield from self._measure_singles()
+        yield from self._measure(START)
+        if not self._start_failed:
+            yield from self._find_winner()
         if self._start_failed:
             self.ending = "start failed"
             return
-        surface = Surface(self._that_run())
-        yield from self._explore(surface)
-        yield from self._measure_contributions(surface)
         if self.winner != START:
             yield from self._verify()
         self.ending = "budget" if self._budget_used_up else "complete"
@@ -166,10 +221,32 @@ class Search:
         start = self.trials.get(START)
         return start is not None and start.state != "ok"
 
+    def _find_winner(self) -> Generator[Setting, Measured, None]:
+        """With room for a verification; what is left of it, if nothing is ahead, goes to what was not tried."""
+        yield from self._compare_settings()
+        if self.winner != START or not self._budget_used_up or self._start_failed:
+            return
+        self._keeps_room, self._budget_used_up = False, False
+        yield from self._compare_settings()
+
+    def _compare_settings(self) -> Generator[Setting, Measured, None]:
+        yield from self._measure_singles(without=self._probed)
+        yield from self._probe_communication()
+        yield from self._measure_singles()
+        if self._start_failed:
+            return
+        surface = Surface(self._that_run())
+        for trial in self.trials.values():
+            if trial.state != "ok":
+                surface.exclude(trial.setting)
+        yield from self._explore(surface)
+        yield from self._measure_contributions(surface)
+
     def _probe_communication(self) -> Generator[Setting, Measured, None]:
-        """Skip axes that change communication alone if a run without any is not faster."""
+        """Skip axes that change communication alone if a run without any is not faster. Where that takes too much of
+        the budget, they are tried as the others are."""
         axes = [axis for axis in self._probed if self._axes.get(axis)]
-        if self._probe == START or not axes:
+        if self._probe == START or not axes or self._probe in self.trials or not self._affords_probe:
             return
         pairs: list[tuple[float, float]] = []
         yield from self._alternate(self._probe, _PROBE_ROUNDS, pairs)
@@ -190,19 +267,29 @@ class Search:
             if not self._axes[axis]:
                 self.skipped[axis] = "none is predicted to be faster"
 
-    def _measure_singles(self) -> Generator[Setting, Measured, None]:
-        """The start and every change by itself: which of them run at all, and roughly what each gives."""
-        singles: list[Setting] = [
-            (change,) for axis, changes in self._axes.items() if axis not in self.skipped for change in changes
-        ]
-        for setting in (START, *singles):
-            yield from self._measure(setting)
-            if self._start_failed:
-                return
+    @property
+    def _affords_probe(self) -> bool:
+        if self._is_recorded(self._probe):
+            return True
+        seconds = _PROBE_ROUNDS * (self._expected_seconds(START) + self._expected_seconds(self._probe))
+        return seconds <= min(_PROBE_SHARE * self.budget_seconds, self.budget_seconds - self._new_seconds)
+
+    def _singles(self, without: Sequence[str] = ()) -> list[Change]:
+        """Every change, the first of each axis first: the others of an axis are its likely next best."""
+        left = {axis for axis in self._axes if axis not in self.skipped and axis not in without}
+        by_axis = [changes for axis, changes in self._axes.items() if axis in left]
+        ranks = itertools.zip_longest(*by_axis)
+        return [change for rank in ranks for change in rank if change is not None]
+
+    def _measure_singles(self, without: Sequence[str] = ()) -> Generator[Setting, Measured, None]:
+        """Every change by itself: which of them run at all, and roughly what each gives."""
+        for change in self._singles(without):
+            if (change,) not in self.trials:
+                yield from self._measure((change,))
 
     def _that_run(self) -> Mapping[str, Sequence[Change]]:
-        """Changes that did not fail by themselves, by axis."""
-        kept = {axis: [one for one in changes if self._ran((one,))] for axis, changes in self._axes.items()}
+        """Changes that ran by themselves, by axis."""
+        kept = {axis: [one for one in changes if self._runs((one,))] for axis, changes in self._axes.items()}
         return {axis: changes for axis, changes in kept.items() if changes}
 
     def _explore(self, surface: Surface) -> Generator[Setting, Measured, None]:
@@ -228,7 +315,11 @@ class Search:
         return outlook
 
     def _verify(self) -> Generator[Setting, Measured, None]:
-        """Start and winner by turns (ABBA). How many pairs is fixed beforehand, from the noise so far."""
+        """Start and winner by turns (ABBA). How many pairs is fixed beforehand, from the noise so far; none where the
+        budget has no room for the fewest that say anything."""
+        if not self._is_recorded(self.winner) and not self._can_verify:
+            self._budget_used_up = True
+            return
         yield from self._alternate(self.winner, self._pairs_needed(), self._verification)
 
     @property
@@ -308,15 +399,24 @@ class Search:
         return measured
 
     def _affords(self, setting: Setting, *, reserve: bool) -> bool:
-        """Whether the budget leaves room for a launch of it, and for a verification afterwards."""
-        seen = [trial.seconds / trial.launches for trial in self.trials.values() if trial.launches]
-        if not seen:
+        """Whether the budget leaves room for a launch of it, and for a verification afterwards. The first launch
+        tells how long one takes."""
+        if self.launch_seconds is None or self._is_recorded(setting):
             return True
-        typical = statistics.median(seen)
-        own = self.trials.get(setting)
-        expected = own.seconds / own.launches if own is not None and own.launches else typical
-        kept = min(_RESERVE * self._budget, 2 * _MIN_PAIRS * typical) if reserve else 0.0
-        return self.spent_seconds + expected + kept <= self._budget
+        kept = self._kept_seconds if reserve else 0.0
+        return self._new_seconds + self._expected_seconds(setting) + kept <= self.budget_seconds
+
+    @property
+    def _kept_seconds(self) -> float:
+        """For a verification: none where it has no room any more, and none while there is nothing to verify and the
+        rest of the budget is of no other use."""
+        if not self._can_verify:
+            return 0.0
+        return self._verification_seconds if self._keeps_room or self.winner != START else 0.0
+
+    @property
+    def _can_verify(self) -> bool:
+        return self._new_seconds + self._verification_seconds <= self.budget_seconds
 
     def _ran(self, setting: Setting) -> bool:
         return setting in self.trials and self.trials[setting].state == "ok"
@@ -329,6 +429,7 @@ class Search:
         trial.seconds += measured.seconds
         trial.launches += 1
         self.spent_seconds += measured.seconds
+        self._new_seconds += 0.0 if measured.recorded else measured.seconds
         trial.state, trial.reason = measured.state, measured.reason
         if measured.log is None:
             return

@@ -16,8 +16,12 @@ from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.signals import SignalDigest
 from torchscale.schema.launch.steps import EpochSample, RankSteps, StepDigest, StepSample
 from torchscale.schema.launch.training import TrainingResult
+from torchscale.util.files import read_bounded
 
 M = TypeVar("M", bound=BaseModel)
+
+_MAX_LINES_BYTES = 4 << 30
+"""As much as a node may send of a launch."""
 
 
 def environment(cell: TrainingCell) -> Mapping[str, str]:
@@ -100,6 +104,7 @@ def _step_digest(samples: Sequence[StepSample], seconds: Sequence[float], *, kee
 def _read_lines(path: Path, model: type[M]) -> list[M]:
     """A file with an object on each line; nothing where it is missing or a line is cut off."""
     try:
-        return [model.model_validate_json(line) for line in path.read_bytes().splitlines()]
+        lines = read_bounded(path, _MAX_LINES_BYTES).splitlines()
+        return [model.model_validate_json(line) for line in lines]
     except (OSError, ValidationError):
         return []

@@ -168,6 +168,20 @@ def train_job(job: PodJob, runtime: str) -> list[Manifest]:
     return [_config_map(job), train]
 
 
+def secret_of(job: PodJob) -> list[Manifest]:
+    """The Secret with the variables that no other manifest may hold; none where there are none."""
+    if not job.secrets:
+        return []
+    secret: Manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _metadata(job),
+        "type": "Opaque",
+        "stringData": dict(job.secrets),
+    }
+    return [secret]
+
+
 def to_yaml(manifests: Sequence[Manifest]) -> str:
     """Manifests as documents of one YAML stream."""
     return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120, explicit_start=True)
@@ -214,7 +228,10 @@ def _rank_env(job: PodJob) -> list[Manifest]:
 def _env(job: PodJob) -> list[Manifest]:
     secret: Manifest = {"secretKeyRef": {"name": job.token_secret, "key": TOKEN_KEY}}
     token: list[Manifest] = [{"name": TOKEN_VARIABLE, "valueFrom": secret}] if job.nodes > 1 else []
-    return [*token, *({"name": name, "value": _literal(value)} for name, value in job.env.items())]
+    secrets: list[Manifest] = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": job.name, "key": name}}} for name in job.secrets
+    ]
+    return [*token, *secrets, *({"name": name, "value": _literal(value)} for name, value in job.env.items())]
 
 
 def _resources(job: PodJob) -> Manifest:

@@ -49,6 +49,7 @@ class PodJob:
         rdma: Resource → count, for network adapters. With any, the pods get IPC_LOCK, which registering memory needs.
         shm_size: Bound of /dev/shm as a quantity; ``None``: as the node's memory allows.
         env: Further variables.
+        secrets: Variables that a Secret of the job's name holds, under their own names.
         node_selector: Labels that the nodes must have.
         run_as_user: User and group of the processes and the claim's files; ``None``: as the image says.
         deadline_seconds: The cluster ends the job after so long.
@@ -68,6 +69,7 @@ class PodJob:
     rdma: Mapping[str, int] = field(default_factory=dict)
     shm_size: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     node_selector: Mapping[str, str] = field(default_factory=dict)
     run_as_user: int | None = None
     deadline_seconds: int | None = None
@@ -95,9 +97,9 @@ def check_pod_job(job: PodJob) -> None:
     if job.shm_size is not None:
         _check("--shm-size", job.shm_size, _QUANTITY, 16, "a size such as 64Gi")
     for key, value in job.node_selector.items():
-        _check("--node-selector", key, _QUALIFIED, 316, "KEY=VALUE, the key a label such as gpu.example.com/model")
+        _check("--node-selector", key, _QUALIFIED, 316, "LABEL=VALUE, the label such as gpu.example.com/model")
         _check(f"--node-selector {key}", value, _LABEL_VALUE, 63, "letters, digits and - _ .")
-    _check_env(job.env)
+    _check_env({**job.env, **job.secrets})
     _check_directory(job.directory)
     size = len(job.config.encode())
     if size > MAX_CONFIG_BYTES:
@@ -116,7 +118,7 @@ def check_name(option: str, name: str) -> None:
 
 
 def parse_pairs(option: str, texts: Sequence[str], example: str, *, value_is_optional: bool = False) -> dict[str, str]:
-    """``KEY=VALUE`` options; without a value, and where it is optional, ``"1"``.
+    """``NAME=VALUE`` options; without a value, and where it is optional, ``"1"``.
 
     Raises:
         UsageError: one has no ``=``, or a key is given twice.
@@ -125,7 +127,10 @@ def parse_pairs(option: str, texts: Sequence[str], example: str, *, value_is_opt
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not (equals or value_is_optional):
-            raise UsageError(f"{option} {text!r}: expected {option} KEY=VALUE", hint=f"for example {example}")
+            # Not `{key}: …`, which reads like a secret and its value where the key is the name of one.
+            raise UsageError(
+                f"{option} {text!r} has no value; expected {option} NAME=VALUE", hint=f"for example {example}"
+            )
         if key in pairs:
             raise UsageError(f"{option} {key}: given twice", hint="keep one of them")
         pairs[key] = value if equals else "1"
@@ -133,7 +138,7 @@ def parse_pairs(option: str, texts: Sequence[str], example: str, *, value_is_opt
 
 
 def parse_counts(option: str, texts: Sequence[str], example: str) -> dict[str, int]:
-    """``KEY=N`` options; ``KEY`` alone is one of it.
+    """``NAME=N`` options; ``NAME`` alone is one of it.
 
     Raises:
         UsageError: as :func:`parse_pairs`, or a count is none.

@@ -428,7 +428,7 @@ class Leader:
         elif isinstance(message, FileFollows):
             part.begin_file(message)
         else:
-            part.collected = True
+            part.collect()
 
     def _take_data(self, member: Member, data: bytes) -> None:
         with self._lock:

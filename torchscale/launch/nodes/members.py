@@ -82,6 +82,16 @@ class Part:
         self.missing -= len(data)
         self._keep_if_complete()
 
+    def collect(self) -> None:
+        """Everything was sent.
+
+        Raises:
+            ChannelError: less of a file than was announced.
+        """
+        if self.file is not None and self.target is not None:
+            raise ChannelError(f"it announced {self.missing:,} more bytes of {self.target.name} than it sent")
+        self.collected = True
+
     def drop_file(self) -> None:
         """Remove what has come of a file that is not complete."""
         if self.file is not None and self.target is not None:

@@ -14,6 +14,7 @@ from torchscale.errors import MachineError
 from torchscale.report.exporters.figure import ExportedCell, ExportedRun
 from torchscale.schema.state import State
 from torchscale.util.redaction import redact_text
+from torchscale.version import DISTRIBUTION
 
 _LONGEST_REASON = 600
 
@@ -70,7 +71,7 @@ class StoreExporter(Protocol):
 def missing_library(target: str, library: str) -> MachineError:
     """The error of a store whose library is not installed."""
     return MachineError(
-        f"--to {target} needs {library}, which is not installed", hint=f"pip install 'torchscale[{target}]'"
+        f"--to {target} needs {library}, which is not installed", hint=f"pip install '{DISTRIBUTION}[{target}]'"
     )
 
 

@@ -1,9 +1,6 @@
-"""Charts for the HTML report: plotly's JSON. Colours of text and grid are the page's, set when it is drawn."""
+"""Charts for notebooks: plotly's figures."""
 
 from __future__ import annotations
-
-import json
-import math
 
 from torchscale.report.document import AnyChart, Chart, ChartSeries, StackedChart, TimelineChart, log_ticks
 from torchscale.report.formats.axes import cut_at, cut_points, is_small, legend_corner, side_by_side, x_ticks
@@ -15,38 +12,13 @@ _BEYOND = 1.1
 """Where a whisker that the frame cuts is drawn to, so that its cap is not seen."""
 
 
-def chart_json(chart: AnyChart) -> str:
-    """``{"data": …, "layout": …}`` for ``Plotly.newPlot``; safe inside a script element."""
-    return script_json(chart_figure(chart))
-
-
 def chart_figure(chart: AnyChart) -> Figure:
-    """The same as a dictionary, as ``plotly.graph_objects.Figure`` takes it."""
+    """``{"data": …, "layout": …}``, as ``plotly.graph_objects.Figure`` takes it."""
     if isinstance(chart, StackedChart):
         return _stacked(chart)
     if isinstance(chart, TimelineChart):
         return _timeline(chart)
     return {"data": _traces(chart), "layout": _layout(chart)}
-
-
-def script_json(content: object) -> str:
-    """JSON that is safe inside a script element: "<" could end it, U+2028 and U+2029 a JavaScript line."""
-    try:
-        text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    except ValueError:  # a sum of huge values overflowed
-        text = json.dumps(_finite(content), separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(content: object) -> object:
-    """With ``None`` for what JSON has no number for."""
-    if isinstance(content, float):
-        return content if math.isfinite(content) else None
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return content
 
 
 def _traces(chart: Chart) -> list[Figure]:

@@ -1,4 +1,4 @@
-"""The same charts as vector graphics for the PDF: text stays text, and equal input gives equal bytes."""
+"""Charts as vector graphics, for pages and paper: text stays text, and equal input gives equal bytes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -29,8 +30,12 @@ from torchscale.report.formats.palette import (
 
 _INCHES = {"small": 2.32, "normal": 3.54, "wide": 7.24}
 """Widths: three or two in a row of the page, or one; at these sizes the fonts have their size in print."""
+_POINTS_PER_INCH = 72
+"""The unit of matplotlib's SVG."""
 _HEIGHT_INCHES, _SMALL_HEIGHT_INCHES = 2.1, 1.45
 _FEW_BARS = 4
+BAR = 0.7
+"""Height of a bar of a timeline, of the distance between two."""
 _FEW_LINES = 5
 """Lines that are told apart in a third of a page's width."""
 _BEYOND = 1.1
@@ -45,25 +50,65 @@ _SETTINGS = {
     "text.parse_math": False,  # a "$" in a name is a "$"
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "savefig.facecolor": "none",
+    "axes.facecolor": "none",
 }
 
 
+@dataclass(frozen=True)
+class Plot:
+    """Where the data are in a drawing.
+
+    Attributes:
+        width, height: Of the drawing, points.
+        left, top, right, bottom: Of the axes in it.
+        x, y: Limits of the axes, from left to right and from bottom to top.
+    """
+
+    width: float
+    height: float
+    left: float
+    top: float
+    right: float
+    bottom: float
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+
 def chart_svg(chart: AnyChart, prefix: str) -> str:
-    """An ``<svg>`` element with its summary as title; ``prefix`` keeps its ids apart from those of other charts on the
-    page."""
-    import matplotlib  # noqa: PLC0415 - 0.4 s, and only the PDF needs it
+    """An ``<svg>`` element for paper with its summary as title; ``prefix`` keeps its ids apart from those of other
+    charts on the page."""
+    svg, _ = draw_chart(chart, _size(chart), prefix)
+    end = svg.index(">") + 1
+    return f"{svg[:end]}<title>{escape(chart.summary)}</title>{svg[end:]}"
+
+
+def draw_chart(chart: AnyChart, inches: tuple[float, float], prefix: str) -> tuple[str, Plot]:
+    """An ``<svg>`` element of this width and height, and where the data are in it."""
+    import matplotlib  # noqa: PLC0415 - 0.4 s, and only charts need it
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
         # Text stays text: what this font lacks, the PDF's or the browser's fonts have.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-        figure = Figure(figsize=_size(chart), layout="constrained")
-        _draw_any(figure.add_subplot(), chart)
+        figure = Figure(figsize=inches, dpi=_POINTS_PER_INCH, layout="constrained")
+        axes = figure.add_subplot()
+        _draw_any(axes, chart)
         output = io.StringIO()
         figure.savefig(output, format="svg", metadata={"Date": None, "Creator": None})
-    svg = _with_own_ids(output.getvalue(), prefix)
-    end = svg.index(">") + 1
-    return f"{svg[:end]}<title>{escape(chart.summary)}</title>{svg[end:]}"
+    width, height = (length * _POINTS_PER_INCH for length in inches)
+    box = axes.bbox
+    plot = Plot(
+        width=width,
+        height=height,
+        left=float(box.x0),
+        top=height - float(box.y1),
+        right=float(box.x1),
+        bottom=height - float(box.y0),
+        x=axes.get_xlim(),
+        y=axes.get_ylim(),
+    )
+    return _with_own_ids(output.getvalue(), prefix), plot
 
 
 def chart_width(chart: AnyChart) -> str:
@@ -119,20 +164,28 @@ def _draw_stacked(axes: Any, chart: StackedChart) -> None:  # noqa: ANN401 - see
 
 
 def _draw_timeline(axes: Any, chart: TimelineChart) -> None:  # noqa: ANN401 - see _draw
+    from matplotlib.patches import PathPatch  # noqa: PLC0415 - see draw_chart
+    from matplotlib.path import Path  # noqa: PLC0415
+
     for number, (kind, stretches) in enumerate(chart.kinds):
         colour = TIMELINE_COLOURS[number % len(TIMELINE_COLOURS)]
-        axes.barh(
-            [stretch.row for stretch in stretches],
-            [stretch.end - stretch.start for stretch in stretches],
-            0.7,
-            left=[stretch.start for stretch in stretches],
-            color=colour,
-            label=kind,
-        )
+        corners = [
+            corner
+            for stretch in stretches
+            for corner in _rectangle(stretch.start, stretch.end, stretch.row - BAR / 2, stretch.row + BAR / 2)
+        ]
+        steps = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(stretches)
+        bars = Path(corners, steps)  # one path: an element a bar would make pages of megabytes
+        axes.add_patch(PathPatch(bars, facecolor=colour, edgecolor="none", label=kind))
+    axes.autoscale_view()
     axes.set_yticks(list(range(len(chart.rows))), chart.rows)
     axes.invert_yaxis()
     _label(axes, chart.title, chart.x_label, "")
     _legend_above(axes)
+
+
+def _rectangle(left: float, right: float, low: float, high: float) -> list[tuple[float, float]]:
+    return [(left, low), (right, low), (right, high), (left, high), (left, low)]
 
 
 def _legend_above(axes: Any) -> None:  # noqa: ANN401 - see _draw

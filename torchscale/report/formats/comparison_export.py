@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.analysis.comparison.compare import LEVEL
-from torchscale.analysis.comparison.pair import CellComparison, Change, EfficiencyScore, Outcome, Overall, Pair, Verdict
+from torchscale.analysis.comparison.pair import (
+    CellComparison,
+    Change,
+    EfficiencyScore,
+    Outcome,
+    Overall,
+    Pair,
+    Reason,
+    Verdict,
+)
 from torchscale.config.choices import Metric
 from torchscale.report.sections.comparison import ComparisonReport
 from torchscale.schema.exports.comparison import (
@@ -13,10 +22,12 @@ from torchscale.schema.exports.comparison import (
     ComparedCellExport,
     ComparisonExport,
     DifferenceExport,
+    DisturbanceExport,
     EfficiencyScoreExport,
     OutcomeName,
     OverallExport,
     PairExport,
+    ReasonName,
     ScoreExport,
     SideExport,
     VerdictName,
@@ -27,7 +38,11 @@ _VERDICTS: dict[Verdict, VerdictName] = {
     Verdict.WORSE: "worse",
     Verdict.SAME: "same",
     Verdict.UNCLEAR: "unclear",
-    Verdict.NOT_DECIDABLE: "not decidable",
+}
+_REASONS: dict[Reason, ReasonName] = {
+    Reason.FEW_LAUNCHES: "launches",
+    Reason.CONDITIONS: "conditions",
+    Reason.NOISE: "noise",
 }
 _OUTCOMES: dict[Outcome, OutcomeName] = {
     Outcome.COMPARED: "compared",
@@ -39,7 +54,7 @@ _OUTCOMES: dict[Outcome, OutcomeName] = {
 
 
 def comparison_json(comparison: ComparisonReport) -> str:
-    """A comparison with all its pairs, as JSON (``report schema compare``)."""
+    """A comparison with all its pairs, as JSON (``docs schema compare``)."""
     return comparison_export(comparison).model_dump_json(indent=1)
 
 
@@ -76,9 +91,9 @@ def _pair(pair: Pair, metrics: Sequence[Metric]) -> PairExport:
         efficiency_score=None if pair.efficiency is None else _efficiency(pair.efficiency),
         regressions=tuple(pair.regressions(metrics)),
         overall_regressions=tuple(pair.overall_regressions(metrics)),
-        undecided=tuple(pair.undecided(metrics)),
+        unclear=tuple(pair.unclear(metrics)),
         missing=tuple(cell.cell.cell.id for cell in pair.missing(metrics)),
-        undecidable=pair.undecidable(metrics),
+        may_hide_loss=pair.may_hide_loss(metrics),
         notes=pair.notes,
         cells=tuple(map(_cell, pair.cells)),
     )
@@ -99,7 +114,9 @@ def _overall(overall: Overall) -> OverallExport:
         flagged=overall.flagged,
         withheld=overall.withheld,
         conditions=overall.conditions,
+        possible=_possible(overall),
         verdict=_VERDICTS[overall.verdict],
+        reason=_reason(overall),
     )
 
 
@@ -112,6 +129,16 @@ def _cell(cell: CellComparison) -> ComparedCellExport:
         states=(None if before is None else before.state, None if after is None else after.state),
         reasons=(None if before is None else before.reason, None if after is None else after.reason),
         flags=cell.flags,
+        disturbances=tuple(
+            DisturbanceExport(
+                condition=one.condition,
+                side=one.side,
+                launches=one.launches,
+                of=one.of,
+                other_processes=one.other_processes,
+            )
+            for one in cell.disturbances
+        ),
         changes=tuple(map(_change, cell.changes)),
     )
 
@@ -130,5 +157,20 @@ def _change(change: Change) -> ChangeExport:
         sessions=change.sessions,
         session_spread=change.session_spread,
         conditions=change.conditions,
+        possible=_possible(change),
+        basis=None if change.bounds is None else change.bounds.basis.value,
         verdict=_VERDICTS[change.verdict],
+        reason=_reason(change),
     )
+
+
+def _possible(one: Change | Overall) -> tuple[float | None, float | None] | None:
+    """Outer ends of the 95 % intervals of both bounds; ``None`` under equal conditions."""
+    if not one.conditions:
+        return None
+    low, high = (None if end is None else end.interval for end in (one.low, one.high))
+    return None if low is None else low[0], None if high is None else high[1]
+
+
+def _reason(one: Change | Overall) -> ReasonName | None:
+    return None if one.reason is None else _REASONS[one.reason]

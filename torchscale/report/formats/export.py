@@ -115,6 +115,7 @@ def cell_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
         received_bytes_per_second=None if telemetry is None else telemetry.received_bytes_per_second,
         step_time_mean_ms=None if figures is None else figures.step_mean * 1e3,
         planned_launches=summary.planned_launches,
+        sessions=summary.sessions,
     )
     return {**row.columns(), **_interval_columns(summary)}
 

@@ -18,7 +18,7 @@ from torchscale.schema.run.history import HistoryRun
 
 
 def history_json(report: HistoryReport) -> str:
-    """Every run, series and change point, as JSON (``report schema history``)."""
+    """Every run, series and change point, as JSON (``docs schema history``)."""
     return history_export(report).model_dump_json(indent=1)
 
 

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from torchscale.report.document import (
     DASH,
+    AnyChart,
     Bullets,
     Chart,
     ChartGrid,
@@ -27,17 +28,13 @@ from torchscale.report.document import (
     TimelineChart,
     Tone,
 )
-from torchscale.report.formats.chart_plotly import chart_json, figure_height, script_json
+from torchscale.report.formats.chart_screen import ScreenChart, screen_chart, screen_width, script_json
 from torchscale.util.gc import gc_paused
 
 _ROWS_ON_PAGE = 250
 """A table with more rows is embedded as JSON and shown in pages: thousands of rows in the DOM make a browser slow."""
 _ROWS_AT_FIRST = 100
 """Rows of a page of such a table; report.js turns pages of the same size."""
-_TITLE_HEIGHT = 32
-"""Pixels of a chart's title, which stands above the plot; report.js takes off as many."""
-_SMALL_BELOW = 300
-"""Pixels: charts up to this height are drawn three in a row."""
 _MAX_EXAMPLES = 4
 _KINDS = {
     Paragraph: "paragraph",
@@ -60,28 +57,30 @@ def render_html(document: Document, version: str | None = None) -> str:
     ``version`` makes a live page: it polls its server for the current version, and reloads when that differs. A
     page without it sends no requests.
     """
-    plotly = _plotly_script() if document.charts else ""
     script = template_environment().get_template("report.js").render()
     live = "" if version is None else template_environment().get_template("live.js").render()
     charts = {id(chart): number for number, chart in enumerate(document.charts)}
+
+    def draw(chart: AnyChart, *, first: bool) -> ScreenChart:
+        return screen_chart(chart, f"chart-{charts[id(chart)]}", "large" if first else screen_width(chart))
+
     return (
         template_environment()
         .get_template("report.html")
         .render(
             document=document,
             style=Markup(template_environment().get_template("report.css").render()),  # noqa: S704 - our own file
-            plotly=Markup(plotly),  # noqa: S704 - plotly's own release
             script=Markup(script),  # noqa: S704 - our own file
             live=Markup(live),  # noqa: S704 - our own file
             version=version,
-            policy=_policy(plotly, script, live),
+            policy=_policy(script, live),
             chart_number=lambda chart: charts[id(chart)],
-            chart_json=lambda chart: Markup(chart_json(chart)),  # noqa: S704 - chart_json escapes for scripts
+            draw=draw,
+            unescaped=Markup,
             kind=block_kind,
             groups=section_groups(document.sections),
             anchors={section.anchor for section in document.sections},
-            plot_height=lambda chart: figure_height(chart) - _TITLE_HEIGHT,
-            small_charts=lambda grid: all(figure_height(chart) < _SMALL_BELOW for chart in grid.charts),
+            small_charts=lambda grid: all(screen_width(chart) == "small" for chart in grid.charts),
             filter_examples=_filter_examples,
             unbroken=unbroken,
             unbroken_units=unbroken_units,
@@ -164,10 +163,3 @@ def template_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def _plotly_script() -> str:
-    from plotly.offline import get_plotlyjs  # noqa: PLC0415 - reads 4.8 MB
-
-    # An inline script must not contain its own end tag; inside plotly's strings the slash may be escaped.
-    return str(get_plotlyjs()).replace("</script", "<\\/script")

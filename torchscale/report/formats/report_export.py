@@ -65,6 +65,7 @@ def cell_export(summary: TrainingSummary) -> TrainingCellExport:
         reason=summary.reason,
         launches=summary.launches,
         hosts=tuple(node.hostname for node in summary.facts.nodes),
+        sessions=summary.sessions,
         planned_launches=summary.planned_launches,
         flags=tuple(flag.value for flag in summary.flags),
         autopsy=summary.facts.autopsy,

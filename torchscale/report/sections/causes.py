@@ -24,7 +24,7 @@ _SLOWER_COMPUTE = 0.05
 (``analysis/diagnosis/rules_communication.py``)."""
 _SLOWER_COMPUTE_ADVICE = (
     "devices that work at once slow each other down; compare the peak rates of one device and of all at once "
-    "(torchscale hardware), and look for shared memory bandwidth, clocks, power limits and other processes"
+    "(torchscale measure hardware), and look for shared memory bandwidth, clocks, power limits and other processes"
 )
 
 

@@ -144,6 +144,6 @@ def _regressions_figure(pair: Pair, metrics: Sequence[Metric], name: str) -> Key
     notes += [f"{lost} lost"] if lost else []
     notes += [f"{missing} not or partly measured"] if missing else []
     regressions = len(pair.regressions(metrics))
-    undecided = pair.undecidable(metrics) or not decided
-    value = "not decided" if undecided and not regressions else plural(regressions, "cell")
+    unclear = pair.may_hide_loss(metrics) or not decided
+    value = Verdict.UNCLEAR.value if unclear and not regressions else plural(regressions, "cell")
     return KeyFigure(f"worse or lost, {name}", value, ", ".join(notes))

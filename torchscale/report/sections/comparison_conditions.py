@@ -52,14 +52,15 @@ def comparison_method_section(
         "A change is the ratio of geometric means over launches; its interval is Welch's t on the logarithms of "
         "each launch's figure. Steps are never pooled, because they are not independent.",
         f"Better or worse needs p < {LEVEL:g} after Holm's correction over the cells of a metric and their mean, and "
-        f"a change beyond {format_percent(threshold, 1)}. With fewer than {MIN_LAUNCHES} launches on a side no "
-        "verdict is given.",
+        f"a change beyond {format_percent(threshold, 1)}. With fewer than {MIN_LAUNCHES} launches on a side a change "
+        "is unclear.",
         *([format_session_noise(changes)] if changes else []),
         "The overall interval treats the noise of launches as independent between cells, and what sessions add as "
         "common to all of them.",
-        "Launches flagged contended or throttled on one side, and on the other not or less by more than a third of the "
-        "launches (or contended to another degree) leave a cell without a verdict. Other flags are shown and change "
-        "nothing.",
+        "Where launches of one side were contended or throttled, and of the other not or less by more than a third of "
+        "the launches (or contended to another degree), the verdict rests on what bounds the disturbance: launches "
+        "without it, the time that ranks waited for a core, or that it makes a launch slower and never faster. Other "
+        "flags are shown and change nothing.",
     ]
     if prices:
         listed_prices = ", ".join(f"{shortened(name)} ${price:.2f}" for name, price in zip(names, prices, strict=True))

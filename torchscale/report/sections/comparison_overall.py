@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.analysis.comparison.pair import CellComparison, Change, Pair, Verdict
+from torchscale.analysis.comparison.pair import CellComparison, Change, Pair, Reason
 from torchscale.config.choices import Metric
 from torchscale.report.document import (
     Block,
@@ -83,8 +83,8 @@ def overall_section(
     blocks: list[Block] = [
         Paragraph(
             "The geometric mean of the cells' ratios, each cell with equal weight; higher is better except for step "
-            "p95 and memory. Left out are cells whose sides were measured under unequal conditions (contended, "
-            "throttled)."
+            "p95 and memory. Left out are cells with too few launches where others have enough, and those of which one "
+            "side was contended or throttled and nothing bounds what that did."
         ),
         Table("Overall", columns, tuple(rows)),
     ]
@@ -167,7 +167,7 @@ def _limits(threshold: float, last: float) -> list[ChartSeries]:
 
 def _group(change: Change) -> str:
     interval = change.ratio.interval
-    if interval is None or change.verdict is Verdict.NOT_DECIDABLE:
+    if interval is None or change.reason is Reason.FEW_LAUNCHES:
         return _GROUPS[3]
     if interval[1] > _VAGUE * interval[0]:
         return _GROUPS[2]

@@ -56,7 +56,7 @@ def _changed(pair: Pair, metrics: Sequence[Metric]) -> Status:
     elif better:
         answer, tone = f"{len(better):,} better", Tone.GOOD
     else:
-        answer, tone = ("no", Tone.GOOD) if same == len(decided) > 0 else ("not decided", Tone.CAUTION)
+        answer, tone = ("no", Tone.GOOD) if same == len(decided) > 0 else (Verdict.UNCLEAR.value, Tone.CAUTION)
     return Status(
         "Cells changed?", answer, shortened("; ".join(texts) or "no cell shows a change by itself"), tone, "cells"
     )
@@ -85,7 +85,7 @@ def _conditions(pair: Pair, metrics: Sequence[Metric], differences: Sequence[Dif
     texts = [f"{plural(len(differences), 'difference')} in cells, machine, software or settings"] if differences else []
     if unequal:
         conditions = " or ".join(dict.fromkeys(flag for change in unequal for flag in change.conditions))
-        texts.insert(0, f"{plural(len(unequal), 'change')} without a verdict, because one side was {conditions}")
+        texts.insert(0, f"{plural(len(unequal), 'change')} bounded or unclear, because one side was {conditions}")
     texts += [f"warnings of launches: {', '.join(flags)}"] if flags else []
     answer, tone = ("differ", Tone.CAUTION) if unequal else ("listed", Tone.PLAIN) if texts else ("yes", Tone.GOOD)
     text = "; ".join(texts) or "machines, software and settings are the same"
@@ -94,13 +94,13 @@ def _conditions(pair: Pair, metrics: Sequence[Metric], differences: Sequence[Dif
 
 def _certain(pair: Pair, metrics: Sequence[Metric]) -> Status:
     changes = [change for _, change in pair.decided_by(metrics)]
-    undecided = sum(not change.verdict.decided for change in changes)
+    unclear = sum(not change.verdict.decided for change in changes)
     launches = sorted({min(change.launches) for change in changes})
     texts = [f"{listed([str(count) for count in launches])} launches on a side"]
-    texts += [f"{undecided} of {plural(len(changes), 'change')} undecided"] if undecided else []
+    texts += [f"{unclear} of {plural(len(changes), 'change')} unclear"] if unclear else []
     noise = format_session_noise(changes)
-    answer, tone = ("in part", Tone.CAUTION) if undecided else ("yes", Tone.GOOD)
-    if undecided == len(changes):
+    answer, tone = ("in part", Tone.CAUTION) if unclear else ("yes", Tone.GOOD)
+    if unclear == len(changes):
         answer = "no"
     return Status("Certain?", answer, shortened(f"{'; '.join(texts)}. {noise}".removesuffix(".")), tone, "method")
 

@@ -155,7 +155,7 @@ def compute_section(summary: RunSummary) -> Section:
     )
     missing = (
         "The peak FLOP/s of this device is unknown, so MFU is not available: set hardware.peak_flops, or measure it "
-        "with `torchscale hardware`."
+        "with `torchscale measure hardware`."
     )
     blocks: list[Block] = [Paragraph(note), Table("Compute", columns, rows), Bullets(tuple(peaks) or (missing,))]
     chart = _roofline(summary, cells)

@@ -46,12 +46,28 @@ def diagnosis_section(summary: RunSummary) -> Section:
         blocks.append(_causes_table(summary, groups))
     if groups:
         blocks.append(Details("Where each cause was seen", (_cells_table(summary, groups),), unfolded=True))
-    clean = sum(1 for cell in diagnosed if cell.diagnosis is not None and not cell.diagnosis.findings)
+    clean = _clean_text(diagnosed, groups)
     if clean:
-        blocks.append(Paragraph(f"No bottleneck found in {clean} of {plural(len(diagnosed), 'cell')}."))
+        blocks.append(Paragraph(clean))
     blocks += _limits(summary, diagnosed)
     key = f"{plural(len(groups), 'cause')}" if groups else "nothing found"
     return Section("What holds it back", "diagnosis", tuple(blocks), Group.CAUSES, key)
+
+
+def _clean_text(diagnosed: Sequence[TrainingSummary], groups: Sequence[CauseGroup]) -> str:
+    """In how many cells no cause was seen, apart from cells of one rank that others are compared with: most rules are
+    about several ranks. Empty where every cell is listed under a cause."""
+    listed = {costly.cell.cell.id for group in groups for costly in group.cells}
+    compared = {cell.cell.series for cell in diagnosed if cell.cell.world_size > 1}
+    clean = [cell for cell in diagnosed if cell.cell.id not in listed]
+    references = [cell for cell in clean if cell.cell.world_size == 1 and cell.cell.series in compared]
+    judged, found = len(diagnosed) - len(references), len(clean) - len(references)
+    sentences = [f"No bottleneck found in {found} of {plural(judged, 'cell')}."] if found else []
+    if references:
+        count = len(references)
+        verb = "is" if count == 1 else "are"
+        sentences.append(f"{plural(count, 'one-rank cell')} {verb} the reference: nothing was found there.")
+    return " ".join(sentences)
 
 
 def abstention_blocks(diagnosis: Diagnosis) -> list[Block]:

@@ -79,9 +79,12 @@ def _intervals_note(summary: RunSummary) -> str:
 
 
 def _isolation_note(summary: RunSummary) -> str:
-    if any(cell.facts.grouped for cell in summary.in_plan_order):
+    facts = [cell.facts for cell in summary.in_plan_order]
+    if any(cell.grouped for cell in facts):
+        return "Cells ran one after another in the same processes of one torchrun (launch.isolation: group)."
+    if any(cell.forked for cell in facts):
         return (
-            "Cells ran one after another in one torchrun (launch.isolation: group): on CPUs each in a copy of its "
-            "processes, on GPUs in the processes themselves."
+            "Every launch ran under torchrun's agent, in forks of a process that had imported PyTorch "
+            "(launch.isolation: group)."
         )
-    return "Every cell ran in a separate torchrun."
+    return "Every launch was a torchrun command."

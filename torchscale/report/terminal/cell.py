@@ -86,7 +86,7 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
         ("settings", ", ".join(cell.settings)),
         ("hardware", device_names(summary)),
         ("state", state_value(training).text),
-        ("launches", str(training.launches)),
+        ("launches", launches_text(training)),
         ("reason", training.reason),
         ("warnings", ", ".join(flag.value for flag in training.flags)),
         *((quantity.heading, quantity.of(training).text) for quantity in quantities),
@@ -95,6 +95,13 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
         *_lost_rows(training),
         *(("finding", finding_text(finding)) for finding in findings),
     ]
+
+
+def launches_text(training: TrainingSummary) -> str:
+    """``6``, or ``6 in 2 sessions``."""
+    if training.sessions < 2:
+        return str(training.launches)
+    return f"{training.launches} in {training.sessions} sessions"
 
 
 def _compute_rows(training: TrainingSummary) -> _Rows:

@@ -140,7 +140,7 @@ def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Cons
 def _mark(each: Slowness) -> str:
     if each.is_bad:
         return "[bold red]SLOW[/bold red]"
-    return "[yellow]not decided[/yellow]" if each.is_suspect else ""
+    return "[yellow]unclear[/yellow]" if each.is_suspect else ""
 
 
 def _label(node: FleetNode) -> str:

@@ -19,7 +19,7 @@ from torchscale.config.choices import DeviceKind
 from torchscale.report.kinds import report_kind
 from torchscale.report.terminal.time_left import TimeLeft
 from torchscale.report.text.labels import plural
-from torchscale.report.text.profile import stall_line
+from torchscale.report.text.profile import split_line
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress as LaunchProgress
@@ -71,7 +71,7 @@ class LaunchLines:
         self._done += 1
         self._time_left.finished(cell.id)
         self._running = ""
-        self._detail(shlex.join(record.command))
+        self._detail(_started_by(cell, record))
         counter = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
         label = launch_label(cell, self._device, record.launch, self._repeats)
         outcome = report_kind(cell.kind).outcome(summary, record)
@@ -84,7 +84,7 @@ class LaunchLines:
     def profile_finished(self, cell: TrainingCell, analysis: ProfileAnalysis | None, problem: str) -> None:
         """Print the sync stall share, or why there is none."""
         self._running = ""
-        outcome = f"no profile: {problem}" if analysis is None else stall_line(analysis)
+        outcome = f"no profile: {problem}" if analysis is None else split_line(analysis)
         label = f"profile of {launch_label(cell, self._device, 0, 1)}"
         self._print(f"{escape(label)} … {escape(outcome)}", failed=analysis is None)
 
@@ -98,6 +98,12 @@ class LaunchLines:
     def _print(self, text: str, *, failed: bool = False) -> None:
         """On a terminal wrapped between words; in a log on one line."""
         self._console.print(text, style="red" if failed else "", soft_wrap=not self._console.is_terminal)
+
+
+def _started_by(cell: AnyCell, record: LaunchRecord) -> str:
+    """The command that ran, and what ran in forks of it."""
+    command = shlex.join(record.command)
+    return f"{command} (in its forks: torchrun's agent, world size {cell.world_size})" if record.forked else command
 
 
 class LaunchBar(LaunchLines):

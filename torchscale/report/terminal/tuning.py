@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -12,6 +13,10 @@ from torchscale.util.units import format_change, format_percent, format_rate, fo
 
 _HEADINGS = ("setting", "samples/s", "against the start", "launches", "result")
 _NUMERIC = (1, 2, 3)
+_BUDGET_MINUTES = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720)
+"""Budgets that are suggested."""
+_LAUNCHES_TO_SPARE = 1.5
+"""A suggested budget over the least that gives an answer: some settings are launched more than once."""
 _VERDICTS = {"open": "", "slower": "slower", "no gain": "gains less than 1 %", "faster": "faster"}
 
 
@@ -88,13 +93,40 @@ def _answer(result: TuningExport) -> list[str]:
             lines.append(
                 f"  Together they gain {format_change(result.interaction)} against the product of their gains alone."
             )
-        return [*lines, f"Config: {result.config}"]
+        return [*lines, *_left_over(result), f"Config: {result.config}"]
     seen = result.smallest_visible_gain
     power = "" if seen is None else f"; a gain of {format_percent(seen)} would have been seen (4 times in 5)"
     if result.ending != "complete":
-        why = "The time budget ended the search" if result.ending == "budget" else "Interrupted"
+        why = "Interrupted" if result.ending == "interrupted" else "No answer: the time budget ended the search"
         ahead = f" {winner} was ahead, and is not verified." if result.winner else ""
-        return [*lines, f"{why} after {format_seconds(result.seconds)} of launches.{ahead}"]
+        return [*lines, f"{why} after {format_seconds(result.seconds)} of launches.{ahead}", *_left_over(result)]
     if verified is not None:
         lines.append(f"{winner} was ahead, but alternating launches give {format_gain(verified)}.")
     return [*lines, f"Nothing better found{power}."]
+
+
+def _left_over(result: TuningExport) -> list[str]:
+    """What was not tried, and the budget that would do; nothing for a search that came to its end."""
+    if result.ending != "budget":
+        return []
+    lines = []
+    if result.untried:
+        names = ", ".join(setting_label([one]) for one in result.untried)
+        lines.append(f"Not tried for lack of time: {names}.")
+    seconds = result.launch_seconds
+    if not seconds:
+        return lines
+    minutes = _suggested_minutes(max(result.budget_seconds, _LAUNCHES_TO_SPARE * result.seconds_needed))
+    least = ""
+    if not result.better:
+        least = (
+            f" an answer takes at least {result.launches_needed:,} more launches"
+            f" ({format_seconds(result.seconds_needed)});"
+        )
+    count = int(60 * minutes // seconds)
+    return [*lines, f"The same command continues:{least} --budget {minutes}m would allow about {count:,} more."]
+
+
+def _suggested_minutes(seconds: float) -> int:
+    """The next round number of minutes."""
+    return next((one for one in _BUDGET_MINUTES if 60 * one >= seconds), math.ceil(seconds / 3600) * 60)

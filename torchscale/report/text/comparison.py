@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from torchscale.analysis.comparison.compare import LEVEL
+from torchscale.analysis.comparison.conditions import Disturbance
 from torchscale.analysis.comparison.pair import (
+    MIN_LAUNCHES,
     CellComparison,
     Change,
     EfficiencyScore,
     Outcome,
     Overall,
     Pair,
+    Reason,
     Score,
     Verdict,
 )
@@ -116,9 +119,32 @@ def format_p(p: float) -> str:
 
 
 def format_verdict(one: Change | Overall) -> str:
-    """``better``, or ``unclear (contended)`` where conditions forbid a verdict."""
-    reasons = f" ({', '.join(one.conditions)})" if one.conditions and one.verdict is Verdict.UNCLEAR else ""
-    return one.verdict.value + reasons
+    """``better``, or ``unclear (contended)``, ``unclear (launches)`` where it is not noise alone."""
+    if one.reason is Reason.CONDITIONS:
+        return f"{one.verdict.value} ({', '.join(one.conditions)})"
+    return f"{one.verdict.value} (launches)" if one.reason is Reason.FEW_LAUNCHES else one.verdict.value
+
+
+def format_possible(one: Change | Overall) -> str:
+    """Between which changes it lies without what disturbed a side: ``-24.1 to -12.3 %``, ``-12.3 % or less``; empty
+    where nothing bounds it."""
+    low, high = (None if end is None else end.interval for end in (one.low, one.high))
+    if low is not None and high is not None:
+        ends = [format_change(end - 1) for end in (low[0], high[1])]
+        return f"{ends[0].removesuffix(' %')} to {ends[1]}"
+    if low is not None:
+        return f"{format_change(low[0] - 1)} or more"
+    return "" if high is None else f"{format_change(high[1] - 1)} or less"
+
+
+def format_disturbance(disturbance: Disturbance, names: tuple[str, str]) -> str:
+    """``launches 1 and 3 of 3 of after were contended (other processes took up to 96 % of the cores)``."""
+    numbers = [str(number) for number in disturbance.launches]
+    which = f"{'launch' if len(numbers) == 1 else 'launches'} {listed(numbers)} of {disturbance.of}"
+    share = disturbance.other_processes
+    took = "" if share is None else f" (other processes took up to {format_percent(share, 0)} of the cores)"
+    verb = "was" if len(numbers) == 1 else "were"
+    return f"{which} of {shortened(names[disturbance.side])} {verb} {disturbance.condition}{took}"
 
 
 def result_label(cell: ResultCell) -> str:
@@ -186,7 +212,7 @@ def _overall_change(overall: Overall) -> str:
 def format_score(score: Score) -> str:
     """``98.7 = 100 × 1.013 (speed) × 38 of 39 cells``; without a verdict on the speed there is none."""
     terms = f"{score.value:.1f} = 100 × {score.ratio:.3f} (speed) × {score.measured} of {plural(score.of, 'cell')}"
-    return terms if score.certain else f"not certain, because the change of speed is undecided ({terms})"
+    return terms if score.certain else f"unclear, as the change of speed is ({terms})"
 
 
 def format_scores(pair: Pair) -> list[str]:
@@ -205,7 +231,7 @@ def _format_efficiency(score: EfficiencyScore) -> str:
 
 def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
     """The result of a pair in sentences: the overall change, which cells changed, which failed or were not measured,
-    which are undecided."""
+    which are unclear."""
     name, reference = shortened(pair.other.name), shortened(pair.reference.name)
     overall = pair.overall_by(metrics)
     sentences = [format_headline(pair, metrics)]
@@ -226,7 +252,7 @@ def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
     sentences += [f"Measured in {reference} and failed in {name}: {_some(lost)}."] if lost else []
     missing = [f"{result_label(cell.cell)} ({_why_missing(cell)})" for cell in pair.missing(metrics)]
     sentences += [f"{name} measured less than {reference}: {_some(missing)}."] if missing else []
-    return [*sentences, *_undecided_sentences([change for _, change in decided])]
+    return [*sentences, *_bounded_sentences(pair, decided), *_unclear_sentences(pair, decided)]
 
 
 def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
@@ -237,12 +263,15 @@ def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
     overall = of_all[0]
     name, reference = shortened(pair.other.name), shortened(pair.reference.name)
     change, speed = _overall_change(overall), overall.metric is Metric.THROUGHPUT
-    if overall.conditions and overall.verdict is Verdict.UNCLEAR:
+    possible = format_possible(overall)
+    if overall.conditions and possible:
+        change += f"; {possible} without what disturbed one side"
+    if overall.reason is Reason.CONDITIONS:
         flags = " or ".join(overall.conditions)
-        return (
-            f"Unclear, because launches of one side were {flags} and those of the other not, or fewer: {name} against "
-            f"{reference}: {change}."
-        )
+        return f"Unclear, because one side was {flags}: {name} against {reference}: {change}."
+    if overall.reason is Reason.FEW_LAUNCHES:
+        few = f"fewer than {MIN_LAUNCHES} launches on a side"
+        return f"Unclear whether {name} differs from {reference}, with {few}: {change}."
     match overall.verdict:
         case Verdict.BETTER:
             return f"{name} is {'faster' if speed else 'better'} than {reference}: {change}."
@@ -250,9 +279,7 @@ def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
             return f"{name} is {'slower' if speed else 'worse'} than {reference}: {change}."
         case Verdict.SAME:
             return f"{name} and {reference} are equal within {format_percent(pair.threshold, 1)}: {change}."
-        case Verdict.UNCLEAR:
-            return f"Unclear whether {name} differs from {reference}: {change}."
-    return f"Not decidable whether {name} differs from {reference}: {change}."
+    return f"Unclear whether {name} differs from {reference}: {change}."
 
 
 def format_nothing_compared(pair: Pair, metrics: Sequence[Metric]) -> str:
@@ -290,24 +317,52 @@ def _some(labels: Sequence[str]) -> str:
     return listed([*labels[:_MAX_NAMED], *more])
 
 
-def _undecided_sentences(changes: Sequence[Change]) -> list[str]:
-    """Of how many changes there is no verdict, and why."""
-    of = f"of {plural(len(changes), 'change')}"
-    few = sum(change.verdict is Verdict.NOT_DECIDABLE for change in changes)
-    withheld = [change for change in changes if change.verdict is Verdict.UNCLEAR and change.conditions]
-    unclear = sum(change.verdict is Verdict.UNCLEAR for change in changes) - len(withheld)
+def _bounded_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Change]]) -> list[str]:
+    """Changes with a verdict although a side was disturbed, and between which ends they lie without that."""
+    labels = [
+        f"{comparison_label(cell)} ({format_possible(change)})"
+        for cell, change in decided
+        if change.conditions and change.verdict.decided
+    ]
+    if not labels:
+        return []
+    return [f"Without what disturbed one side: {_some(labels)}. {_disturbed(pair, decided, unclear=False)}"]
+
+
+def _unclear_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Change]]) -> list[str]:
+    """How many changes are unclear, and why."""
+    of = f"of {plural(len(decided), 'change')}"
+    counts = Counter(change.reason for _, change in decided)
     sentences = []
-    if few:
-        sentences.append(f"{few} {of} not decidable: fewer than three launches on a side; set benchmark.repeats: 5.")
-    if withheld:
-        flags = " or ".join(dict.fromkeys(flag for change in withheld for flag in change.conditions))
+    if counts[Reason.FEW_LAUNCHES]:
         sentences.append(
-            f"{len(withheld)} {of} unclear because only one side was {flags}, or much more than the other: measure "
-            "again on a quiet machine, or pass --accept-flags."
+            f"{counts[Reason.FEW_LAUNCHES]} {of} unclear: fewer than {MIN_LAUNCHES} launches on a side; set "
+            "benchmark.repeats: 5."
         )
-    if unclear:
-        sentences.append(f"{unclear} {of} unclear: a change could be hidden by noise.")
+    if counts[Reason.CONDITIONS]:
+        flags = " or ".join(dict.fromkeys(flag for _, change in decided for flag in change.conditions))
+        sentences.append(
+            f"{counts[Reason.CONDITIONS]} {of} unclear because one side was {flags}, by more than the change. "
+            f"{_disturbed(pair, decided, unclear=True)} Measure again on a quiet machine, or pass --accept flags."
+        )
+    if counts[Reason.NOISE]:
+        sentences.append(f"{counts[Reason.NOISE]} {of} unclear: a change could be hidden by noise.")
     return sentences
+
+
+def _disturbed(pair: Pair, decided: Sequence[tuple[CellComparison, Change]], *, unclear: bool) -> str:
+    """Which launches of which side, for the first of the cells."""
+    names = (pair.reference.name, pair.other.name)
+    cells = [
+        cell
+        for cell, change in decided
+        if change.conditions and (change.reason is Reason.CONDITIONS) == unclear and cell.disturbances
+    ]
+    if not cells:
+        return ""
+    texts = [format_disturbance(one, names) for one in cells[0].disturbances]
+    more = f", and so on in {plural(len(cells) - 1, 'other cell')}" if len(cells) > 1 else ""
+    return f"{comparison_label(cells[0])}: {listed(texts)}{more}."
 
 
 def format_session_noise(changes: Sequence[Change]) -> str:

@@ -59,6 +59,22 @@ def stall_line(analysis: ProfileAnalysis) -> str:
     return f"Sync stall time: {analysis.sync_stall_percent:.1f} % of {over} ({scope})"
 
 
+def split_line(analysis: ProfileAnalysis) -> str:
+    """``1 rank, 212 steps: compute 91.2 %, host-bound 3.0 %, input 1.1 %, other 4.7 % of its time``: what a
+    rank tells by itself, with nobody to stall for. Of several ranks :func:`stall_line`."""
+    if len(analysis.per_rank) != 1 or analysis.world_size != 1:
+        return stall_line(analysis)
+    shares = zip(RANK_HEADINGS[1:], rank_shares(analysis.per_rank[0]), strict=True)
+    known = [
+        f"{name} {format_percent(share)}"
+        for name, share in shares
+        if share is not None and name not in ("overlap", "blame")
+    ]
+    steps = analysis.window.steps
+    scope = "1 rank" if steps is None else f"1 rank, {steps} step{'s' * (steps > 1)}"
+    return f"{scope}: {', '.join(known)} of its time"
+
+
 def finding_text(finding: Finding) -> str:
     """``Straggler: rank 0 … (costs 14.0 % of the step; confidence: high)``. Costs that a replay predicts say so; the
     others are sums of the times that were waited or spent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +11,7 @@ from typing import Protocol
 from torchscale.config.experiment import Experiment
 from torchscale.config.sections import MAX_NODES
 from torchscale.errors import UsageError
+from torchscale.util.redaction import note_values, redact
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _LONGEST_JOB_NAME = 40
@@ -124,8 +126,12 @@ class Engine(Protocol):
     scheduler: str
     """What is asked, for messages: ``squeue``, ``kubectl``."""
 
+    @property
+    def by_hand(self) -> Sequence[str]:
+        """What to do, beside handing over what :meth:`render` gives: commands and sentences, one a line."""
+
     def render(self) -> str:
-        """What :meth:`submit` hands over; nothing is written.
+        """What :meth:`submit` hands over, without secrets; nothing is written.
 
         Raises:
             UsageError: an option is wrong.
@@ -157,6 +163,25 @@ class Preparation(Protocol):
         Raises:
             UsageError: an option is wrong.
         """
+
+
+def take_secrets(
+    experiment: Experiment, env: Mapping[str, str] | None = None
+) -> tuple[Experiment, dict[str, str], dict[str, str]]:
+    """The experiment and ``env`` without the variables that carry a secret, and these: scripts and manifests are shown,
+    kept and committed. Their values are redacted from now on wherever they turn up.
+
+    Args:
+        experiment: Its ``launch.env`` is looked through.
+        env: Further variables of the job.
+    """
+    of_ranks, of_job = experiment.launch.env, dict(env or {})
+    secrets = {name: value for name, value in {**of_job, **of_ranks}.items() if redact(name, value) != value}
+    note_values(secrets.values())
+    kept = {name: value for name, value in of_ranks.items() if name not in secrets}
+    launch = experiment.launch.model_copy(update={"env": kept})
+    without = {name: value for name, value in of_job.items() if name not in secrets}
+    return experiment.model_copy(update={"launch": launch}), without, secrets
 
 
 def job_name(experiment: Experiment, name: str | None) -> str:

@@ -9,7 +9,7 @@ from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, UsageError
 from torchscale.launch.kubernetes import kubectl
-from torchscale.launch.kubernetes.manifests import INSTANCE_LABEL, Manifest, indexed_job, train_job
+from torchscale.launch.kubernetes.manifests import INSTANCE_LABEL, Manifest, indexed_job, secret_of, train_job
 from torchscale.launch.kubernetes.manifests import to_yaml as manifests_to_yaml
 from torchscale.launch.kubernetes.pod_job import (
     PodJob,
@@ -19,7 +19,14 @@ from torchscale.launch.kubernetes.pod_job import (
     parse_pairs,
     parse_time,
 )
-from torchscale.run.engines.interface import JobState, SubmitOptions, SubmittedJob, check_counts, job_name
+from torchscale.run.engines.interface import (
+    JobState,
+    SubmitOptions,
+    SubmittedJob,
+    check_counts,
+    job_name,
+    take_secrets,
+)
 
 _DEFAULT_SECRET = "torchscale-token"  # noqa: S105 - the name of the Secret
 _DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"
@@ -48,6 +55,8 @@ def pod_job(experiment: Experiment, options: SubmitOptions, output_dir: Path | N
     user = kubernetes.run_as_user
     if user is not None and not 1 <= user < 2**31:
         raise UsageError(f"--run-as-user {user}: expected a user's number from 1", hint="leave it out for the image's")
+    variables = parse_pairs("--env", kubernetes.env, "--env NCCL_DEBUG=INFO")
+    experiment, variables, secrets = take_secrets(experiment, variables)
     pod = PodJob(
         name=job_name(experiment, job.job_name),
         config=to_yaml(experiment),
@@ -62,8 +71,9 @@ def pod_job(experiment: Experiment, options: SubmitOptions, output_dir: Path | N
         gpu_resource=kubernetes.gpu_resource if kubernetes.gpu_resource is not None else _DEFAULT_GPU_RESOURCE,
         rdma=parse_counts("--rdma", kubernetes.rdma, "--rdma rdma/hca_shared_devices_a=1"),
         shm_size=kubernetes.shm_size,
-        env=parse_pairs("--env", kubernetes.env, "--env NCCL_DEBUG=INFO"),
-        node_selector=parse_pairs("--node-selector", kubernetes.node_selector, "--node-selector KEY=VALUE"),
+        env=variables,
+        secrets=secrets,
+        node_selector=parse_pairs("--node-selector", kubernetes.node_selector, "--node-selector zone=a"),
         run_as_user=user,
         deadline_seconds=None if job.time is None else parse_time(job.time),
     )
@@ -86,6 +96,19 @@ class KubernetesEngine:
         """
         self.job, self._manifests, self._resource, self._tells_failure = job, manifests, resource, tells_failure
 
+    @property
+    def by_hand(self) -> Sequence[str]:
+        """The manifests name a Secret, which is not among them."""
+        names = list(self.job.secrets)
+        if not names:
+            return ()
+        where = "" if self.job.namespace is None else f" --namespace {self.job.namespace}"
+        return (
+            f"the manifests are without {', '.join(names)}, and take it from the Secret {self.job.name}",
+            f"first: kubectl create secret generic {self.job.name}{where} --from-env-file=FILE, with a line NAME=VALUE "
+            "for each",
+        )
+
     def render(self) -> str:
         """The manifests as YAML."""
         return manifests_to_yaml(self._manifests)
@@ -93,7 +116,7 @@ class KubernetesEngine:
     def submit(self) -> SubmittedJob:
         """Check what the job needs in the cluster, and apply the manifests."""
         job = self.job
-        text = self.render()
+        text = manifests_to_yaml([*secret_of(job), *self._manifests])
         kubectl.check_new(self._resource, job.name, job.namespace)
         if job.nodes > 1:
             kubectl.check_secret(job.token_secret, job.namespace)

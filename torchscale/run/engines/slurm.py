@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from torchscale.config.dump import to_yaml
@@ -9,7 +11,14 @@ from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, OutputError
 from torchscale.launch.slurm import SlurmJob, job_state, parse_options, render_script, submit_script
 from torchscale.run.benchmark import default_directory
-from torchscale.run.engines.interface import JobState, SubmitOptions, SubmittedJob, check_counts, job_name
+from torchscale.run.engines.interface import (
+    JobState,
+    SubmitOptions,
+    SubmittedJob,
+    check_counts,
+    job_name,
+    take_secrets,
+)
 from torchscale.util.files import atomic_write_text
 from torchscale.util.interpreter import module_command
 
@@ -33,6 +42,7 @@ class SlurmEngine:
         """
         job, slurm = options.job, options.slurm
         check_counts(job)
+        experiment, _, self._secrets = take_secrets(experiment)
         directory = output_dir if output_dir is not None else default_directory(experiment)
         self.job = SlurmJob(
             config=to_yaml(experiment),
@@ -51,6 +61,17 @@ class SlurmEngine:
             options=parse_options(list(slurm.sbatch_option)),
         )
 
+    @property
+    def by_hand(self) -> Sequence[str]:
+        """The script takes secrets from the environment of whoever submits it."""
+        if not self._secrets:
+            return ()
+        names = ", ".join(self._secrets)
+        return (
+            f"launch.env: the script is without {names}, and takes it from the shell that submits it",
+            f"first: {'; '.join(f'read -rs {name}; export {name}' for name in self._secrets)}",
+        )
+
     def render(self) -> str:
         """The batch script."""
         return render_script(self.job)
@@ -65,7 +86,7 @@ class SlurmEngine:
             raise OutputError(f"cannot make {state}: {error.strerror}", hint="choose another --output-dir") from error
         script = state / "job.sbatch"
         atomic_write_text(script, text)
-        job_id = submit_script(script)
+        job_id = submit_script(script, {**os.environ, **self._secrets})
         return SubmittedJob(job_id, str(self.job.directory), str(state / f"slurm-{job_id}.out"))
 
     def state(self, job: SubmittedJob) -> JobState:

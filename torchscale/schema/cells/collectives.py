@@ -80,8 +80,7 @@ class CollectiveSample(Frozen):
         wrong_elements: Of this rank's result that are not exactly what they should be; ``None`` where there is no
             result to check.
         host_load: Of the stretch of time in which it was measured, with its neighbours where it took too short to be
-            read alone; without time in interrupts, which sending itself takes. ``None`` in records of versions that
-            did not read it.
+            read alone. ``None`` in records of versions that did not read it.
     """
 
     operation: Operation

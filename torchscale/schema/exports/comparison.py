@@ -8,7 +8,8 @@ from torchscale.config.choices import Metric
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
 from torchscale.schema.state import State
 
-VerdictName = Literal["better", "worse", "same", "unclear", "not decidable"]
+VerdictName = Literal["better", "worse", "same", "unclear"]
+ReasonName = Literal["launches", "conditions", "noise"]
 OutcomeName = Literal["compared", "lost", "gained", "unmeasured", "unmatched"]
 
 
@@ -42,10 +43,15 @@ class OverallExport(Export):
     flagged: int
     """Of these cells, those with flags."""
     withheld: int
-    """Cells that do not count, because their sides were measured under unequal conditions."""
+    """Cells that do not count: with too few launches where others have enough, or one side was contended or throttled
+    and nothing bounds what that did."""
     conditions: tuple[str, ...]
-    """Those conditions, where no other cell is left."""
+    """Under which one side of cells that count was measured."""
+    possible: tuple[float | None, float | None] | None
+    """The least and the most that ``ratio`` may be without ``conditions``, at 95 %; null under equal conditions."""
     verdict: VerdictName
+    reason: ReasonName | None
+    """Why it is unclear: fewer than three launches on a side, ``conditions``, or noise."""
 
 
 class ScoreExport(Export):
@@ -94,8 +100,28 @@ class ChangeExport(Export):
     session_spread: float | None
     """Standard deviation of a session's level, as a share; null where it is not estimated."""
     conditions: tuple[str, ...]
-    """Flags of one side's launches that forbid a verdict: ``contended``, ``throttled``."""
+    """Flags of one side's launches, so that ``ratio`` alone decides nothing: ``contended``, ``throttled``."""
+    possible: tuple[float | None, float | None] | None
+    """The least and the most that ``ratio`` may be without them, at 95 %; null under equal conditions."""
+    basis: str | None
+    """What that rests on: ``quiet launches``, ``delay`` (time that ranks waited for a core), ``direction``."""
     verdict: VerdictName
+    reason: ReasonName | None
+    """Why it is unclear: fewer than three launches on a side, ``conditions``, or noise."""
+
+
+class DisturbanceExport(Export):
+    """What the machine did to some launches of a side."""
+
+    condition: str
+    side: int
+    """0 for the reference, 1 for the other side."""
+    launches: tuple[int, ...]
+    """Their numbers, from 1."""
+    of: int
+    """Launches of the side."""
+    other_processes: float | None
+    """Largest share of the cores' time that went to other processes; null where it was not read."""
 
 
 class ComparedCellExport(Export):
@@ -108,6 +134,8 @@ class ComparedCellExport(Export):
     reasons: tuple[str | None, str | None]
     flags: tuple[str, ...]
     """Of both sides."""
+    disturbances: tuple[DisturbanceExport, ...]
+    """Launches that were contended or throttled."""
     changes: tuple[ChangeExport, ...]
 
 
@@ -124,12 +152,12 @@ class PairExport(Export):
     regressions: tuple[str, ...]
     """Ids of cells that are worse, or failed on this side alone."""
     overall_regressions: tuple[Metric, ...]
-    undecided: tuple[str, ...]
+    unclear: tuple[str, ...]
     """Ids of cells without a verdict."""
     missing: tuple[str, ...]
     """Ids of cells of which this side measured less than the reference."""
-    undecidable: bool
-    """Whether no cell, nor all together, could show a regression."""
+    may_hide_loss: bool
+    """Whether all that decides is unclear, and a loss of a quarter is not excluded: exit code 1."""
     notes: tuple[str, ...]
     cells: tuple[ComparedCellExport, ...]
 

@@ -1,4 +1,4 @@
-"""The JSON of ``comm``, ``hardware`` and ``memory``, which a report contains as well.
+"""The JSON of ``measure``, which a report contains as well.
 
 Sizes are bytes, times seconds, rates per second.
 """

@@ -53,14 +53,14 @@ _DOCUMENTS = {
         TypeAdapter(tuple[AnyMachineExport, ...]),
         RESULTS_SCHEMA_VERSION,
         "torchscale machine measurements",
-        "Collectives, peak rates or memory, one entry a cell: `torchscale comm --json`, `hardware --json`, "
-        "`memory --json`.",
+        "Collectives, peak rates or memory, one entry a cell: `torchscale measure collectives --json`, "
+        "`measure hardware --json`, `measure memory --json`.",
     ),
     ResultSchema.MAX_BATCH: _Document(
         TypeAdapter(SearchExport),
         RESULTS_SCHEMA_VERSION,
         "torchscale batch size search",
-        "The largest batch size that fits: `torchscale memory --find-max-batch --json`.",
+        "The largest batch size that fits: `torchscale measure memory --find-max-batch --json`.",
     ),
     ResultSchema.PREDICT: _Document(
         TypeAdapter(PredictionsExport),
@@ -108,7 +108,7 @@ _DOCUMENTS = {
         TypeAdapter(ResultSet),
         SCHEMA_VERSION,
         "torchscale baseline",
-        "One side of a comparison as a file: `torchscale baseline save`.",
+        "One side of a comparison as a file: `torchscale compare --save`.",
     ),
 }
 

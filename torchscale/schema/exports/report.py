@@ -200,6 +200,8 @@ class TrainingCellExport(Export):
     """Completed launches."""
     hosts: tuple[str, ...]
     """Machines that its ranks ran on, by name."""
+    sessions: int
+    """In how many sessions these lie: commands that measured, such as a sweep and its resumption."""
     planned_launches: int | None
     """Launches that were asked for: more than ``launches`` where the state is ``partial``."""
     flags: tuple[str, ...]

@@ -61,6 +61,7 @@ class SummaryRow:
     step_time_mean_ms: float | None = None
     planned_launches: int | None = None
     outcome: str | None = None
+    sessions: int | None = None
     samples_per_second_low: float | None = None
     samples_per_second_high: float | None = None
     samples_per_second_per_gpu_low: float | None = None

@@ -78,8 +78,18 @@ class TuningExport(Export):
     """The smallest gain that would have been seen with a probability of 80 %, as a share."""
     skipped: dict[str, str]
     """Axis: why nothing was tried on it."""
+    untried: tuple[ChangeExport, ...]
+    """What the budget had no room to launch once, in the order in which it would be."""
+    budget_seconds: float
+    """Wall time that new launches could take."""
+    launch_seconds: float | None
+    """Wall time of a launch, the median over settings; null before the first."""
+    launches_needed: int
+    """Launches that an answer takes at least: of all that is untried one each, and of a verification."""
+    seconds_needed: float
+    """Wall time that these are expected to take."""
     trials: tuple[TuningTrialExport, ...]
     seconds: float
-    """Wall time of all launches."""
+    """Wall time of all launches, of those recorded before too."""
     config: str | None
     """The file with the winning config; null where none was written."""

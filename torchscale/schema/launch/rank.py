@@ -28,6 +28,20 @@ class MemoryUse(Frozen):
         return self.resident_peak_bytes - self.resident_before_bytes
 
 
+class RunQueue(Frozen):
+    """Time in which threads of a rank could have run and had no core, as the kernel counts it.
+
+    Attributes:
+        seconds: Of all threads of the rank and of its loader's processes, added up.
+        main_seconds: Of the rank's main thread.
+        main_cpu_seconds: Time that the main thread spent on a core.
+    """
+
+    seconds: NotNegative
+    main_seconds: NotNegative
+    main_cpu_seconds: NotNegative
+
+
 class HostLoad(Frozen):
     """Processor time over the measurement.
 
@@ -37,6 +51,11 @@ class HostLoad(Frozen):
         process_seconds: Of this rank's process and its loader's.
         cores: Cores that ``busy_seconds`` covers.
         pinned: Whether this rank was bound to those cores, so that the rest of their time went to other processes.
+        interrupted_seconds: Of ``busy_seconds``: stolen by the hypervisor, or in interrupts; ``None`` in records of
+            earlier versions.
+        run_queue: Time that the rank's threads waited for a core; ``None`` where the kernel does not count it.
+        fixed_work_seconds: Processor time of a fixed piece of work between batches, on CPUs: median of its matrix
+            products, and of its copy.
     """
 
     wall_seconds: NotNegative
@@ -44,6 +63,9 @@ class HostLoad(Frozen):
     process_seconds: NotNegative
     cores: Count
     pinned: bool
+    interrupted_seconds: NotNegative | None = None
+    run_queue: RunQueue | None = None
+    fixed_work_seconds: tuple[NotNegative, NotNegative] | None = None
 
 
 class Setup(Frozen):

@@ -24,10 +24,12 @@ class LaunchRecord(Frozen):
         reason: One line for people; empty when ``ok``.
         started_at: UTC, ISO 8601.
         seconds: Wall time of the torchrun.
-        command: argv of the torchrun.
+        command: argv of the torchrun, or of the process in whose fork torchrun's agent ran (``forked``).
         failures: What ranks said before they died, earliest first.
         exit_code: torchrun's; negative for a signal; ``None`` if it could not be started.
         grouped: Whether other cells ran before it in the same processes; ``seconds`` is then its own part.
+        forked: Whether torchrun's agent ran in a fork of a process that had imported PyTorch, and its ranks in forks of
+            it; else a ``torchrun`` command started new Python processes.
         nodes: Where its ranks ran; empty for a launch on a single node.
         log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
         telemetry: Readings of the machine over the measured steps, of the first node where there are several; ``None``
@@ -48,6 +50,7 @@ class LaunchRecord(Frozen):
     failures: tuple[RankFailure, ...] = ()
     exit_code: int | None = None
     grouped: bool = False
+    forked: bool = False
     nodes: tuple[LaunchNode, ...] = ()
     log_tail: str = ""
     telemetry: Telemetry | None = None

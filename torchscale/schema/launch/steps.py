@@ -95,7 +95,7 @@ class StepSample(Frozen):
     """
 
     step: int
-    seconds: float
+    seconds: NotNegative
     data_wait: float
     forward: float
     backward: float
@@ -117,12 +117,22 @@ class StepSample(Frozen):
 
 
 class EpochSample(Frozen):
-    """One epoch, a line of ``epochs.jsonl``: wall time of its batches, mean loss over its steps on rank 0."""
+    """One epoch, a line of ``epochs.jsonl``.
+
+    Attributes:
+        epoch: Its number; 0 is the first that was measured.
+        steps: Optimizer steps.
+        seconds: Wall time of its steps on rank 0, without what lies between batches of steps.
+        samples: Of all ranks.
+        samples_per_second: ``samples`` ÷ ``seconds``.
+        mean_loss: Over its steps on rank 0; ``None`` where no loss was read.
+    """
 
     epoch: int
     steps: int
     seconds: float
     samples: int
+    samples_per_second: float | None = None
     mean_loss: float | None = None
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+
+from pydantic import Field
 
 from torchscale.config.choices import DeviceKind, Malloc
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.profiles.request import RecordRequest
 
-COPY_NAME = "torchscale-copy"
-"""Kernel's name of a process that runs a launch of a group as the copy of a rank's process; at most 15 bytes."""
+AGENT_NAME = "torchrun-agent"
+"""Kernel's name of a process that runs torchrun's agent as a fork; at most 15 bytes."""
 RANK_PROCESS = re.compile(r"rank-(\d+)-of-(\d+)")
 """Kernel's name of a rank's process that is a fork of its agent: its rank, and the number of processes. A fork has the
 agent's command line and environment."""
@@ -19,6 +22,11 @@ agent's command line and environment."""
 def rank_process_name(rank: int, processes: int) -> str:
     """A name that :data:`RANK_PROCESS` matches: 15 bytes for up to 999 processes on a node."""
     return f"rank-{rank}-of-{processes}"
+
+
+def ended_file(number: int) -> str:
+    """In the directory that hands over launches to forks: the exit status of the agent of one."""
+    return f"ended-{number}"
 
 
 class LaunchTask(Frozen):
@@ -72,8 +80,10 @@ class GroupItem(Frozen):
         task: What to run. Processes beyond its ranks wait for the next launch.
         directory: Where the ranks leave their records.
         cpu_sets: Cores of every process, also of those that wait; ``None`` leaves them unpinned.
+        environment: Variables of this launch alone, where it gets processes of its own.
     """
 
     task: LaunchTask
     directory: str
     cpu_sets: tuple[tuple[int, ...], ...] | None = None
+    environment: Mapping[str, str] = Field(default_factory=dict)

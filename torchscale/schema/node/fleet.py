@@ -65,7 +65,7 @@ class PairwiseStatus(str, Enum):
 
     NONE = "none"
     BAD = "bad"
-    UNDECIDED = "undecided"
+    UNCLEAR = "unclear"
     CANNOT_TELL = "cannot_tell"
     FAILED = "failed"
 

@@ -15,10 +15,14 @@ class SoftwareFacts(Frozen):
 
     ``cuda_devices`` is what torch may use: ``CUDA_VISIBLE_DEVICES`` can hide GPUs that the driver lists. ``cuda_uuids``
     are theirs, in torch's order, which is the one of ``launch.devices``. With ROCm, which torch offers under CUDA's
-    names, ``rocm_built`` is its version, ``cuda_built`` is ``None``, and ``nccl`` is RCCL's version.
+    names, ``rocm_built`` is its version, ``cuda_built`` is ``None``, and ``nccl`` is RCCL's version. ``namesakes`` are
+    installed distributions of others that hold a package ``torchscale``, and ``namesake_fixes`` the commands that leave
+    ours alone in its place.
     """
 
     python: str
+    namesakes: tuple[str, ...] | None = None
+    namesake_fixes: tuple[str, ...] = ()
     torch: str | None = None
     torch_error: str | None = None
     cuda_built: str | None = None

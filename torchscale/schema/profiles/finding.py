@@ -124,6 +124,14 @@ class Finding(Frozen):
     evidence: tuple[str, ...] = ()
     advice: str
 
+    def __repr__(self) -> str:
+        """What, where, how much, how sure, in one line: lists of findings are read in a notebook."""
+        scope = "" if self.rank is None else f", rank {self.rank}"
+        cost = f"{self.cost_percent:.1f} % ({1e3 * self.cost_seconds:.3g} ms) of a step"
+        return f"Finding({self.kind.value}{scope}, {cost}, {self.confidence.value}: {self.summary})"
+
+    __str__ = __repr__
+
 
 class Abstention(Frozen):
     """A rule that did not judge, and what it lacked."""

@@ -28,7 +28,7 @@ class ExperimentFile(Frozen):
     """The resolved config, the plan it became here, and the machine.
 
     ``tool_version``, ``environment`` and ``created_at`` are of the command that began the folder; ``later`` are those
-    that went on in it under anything else: another command line, driver, variable, commit.
+    that went on in it, under the same conditions or others: a resumed sweep has several.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -48,8 +48,9 @@ class ExperimentFile(Frozen):
         return (first, *self.later)
 
     def continued_by(self, other: ExperimentFile) -> ExperimentFile:
-        """This one and the session that ``other`` begins, unless the last was the same in all but its time."""
-        last, begun = self.sessions[-1], other.sessions[0]
-        if begun.model_copy(update={"started_at": last.started_at}) == last:
+        """This one and the session that ``other`` begins, unless that is the last one: a command may
+        put several cells in."""
+        begun = other.sessions[0]
+        if begun == self.sessions[-1]:
             return self
         return self.model_copy(update={"later": (*self.later, begun)})

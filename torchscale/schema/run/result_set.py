@@ -33,12 +33,17 @@ class LaunchFigures(Frozen):
         values: Figures by metric.
         flags: Cautions of this launch; ``None`` where only those of its cell were written.
         other_processes: Share of the cores' time that went to other processes; ``None`` where it was not read.
+        delay: Shares of the measurement by which other processes delayed it, at least and at most; ``None`` where
+            nothing bounds it.
+        fixed_work: Processor time of a fixed piece of work between batches, in seconds: matrix products, a copy.
     """
 
     started_at: str = ""
     values: dict[MetricKey, Figure] = Field(default_factory=dict)
     flags: tuple[str, ...] | None = None
     other_processes: Share | None = None
+    delay: tuple[Share, Share] | None = None
+    fixed_work: tuple[Figure, Figure] | None = None
 
 
 class ResultCell(Frozen):

@@ -17,24 +17,27 @@ import torch
 
 from torchscale.schema.launch.rank import HostLoad, MemoryUse
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.worker.measure.fixed_work import FixedWork
+from torchscale.worker.measure.run_queue import RunQueueMeter
 
 _PROC_STAT = Path("/proc/stat")
-_BUSY_IN_PROCESSES = ("user", "nice", "system", "steal")
-_BUSY = (*_BUSY_IN_PROCESSES, "irq", "softirq")
-"""Kinds of time in which a core is not idle; that of guests is contained in ``user``."""
 
 
 class HostLoadMeter:
-    """CPU time from construction to :meth:`read`, of this rank and of everything on the CPUs ``cpus``.
+    """CPU time from construction to :meth:`read`, of this rank and of everything on the CPUs ``cpus``."""
 
-    Without ``interrupts`` what their handlers take is left out: a rank that does nothing but send causes it, and no
-    process is charged for it.
-    """
-
-    def __init__(self, cpus: tuple[int, ...], *, pinned: bool, interrupts: bool = True) -> None:
-        self._cpus, self._pinned, self._fields = cpus, pinned, _BUSY if interrupts else _BUSY_IN_PROCESSES
-        self._wall, self._process, self._busy = perf_counter(), process_time(), _busy_seconds(cpus, self._fields)
+    def __init__(self, cpus: tuple[int, ...], *, pinned: bool, with_fixed_work: bool = False) -> None:
+        self._cpus, self._pinned = cpus, pinned
+        self._fixed_work = FixedWork() if with_fixed_work else None
+        self._wall, self._process = perf_counter(), process_time()
+        self._busy, self._interrupted = _busy_seconds(cpus)
         self._children = _children_seconds()
+        self._run_queue = RunQueueMeter()
+
+    def between(self) -> None:
+        """Between two batches."""
+        if self._fixed_work is not None:
+            self._fixed_work.sample()
 
     @property
     def seconds(self) -> float:
@@ -43,13 +46,17 @@ class HostLoadMeter:
 
     def read(self) -> HostLoad:
         """Seconds since construction: wall time, busy time of the CPUs, CPU time of this rank with its loader
-        processes."""
+        processes, and how long their threads waited for a core."""
+        busy, interrupted = _busy_seconds(self._cpus)
         return HostLoad(
             wall_seconds=perf_counter() - self._wall,
-            busy_seconds=max(0.0, _busy_seconds(self._cpus, self._fields) - self._busy),
+            busy_seconds=busy - self._busy,
             process_seconds=process_time() - self._process + self._by_children(),
             cores=len(self._cpus),
             pinned=self._pinned,
+            interrupted_seconds=interrupted - self._interrupted,
+            run_queue=self._run_queue.read(),
+            fixed_work_seconds=None if self._fixed_work is None else self._fixed_work.read(),
         )
 
     def _by_children(self) -> float:
@@ -102,21 +109,23 @@ def usable_cpus() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
-def host_load_meter(task: LaunchTask, *, interrupts: bool = True) -> HostLoadMeter:
+def host_load_meter(task: LaunchTask, *, with_fixed_work: bool = False) -> HostLoadMeter:
     """A meter of the cores that are this rank's, or where ranks share cores, of the launch's."""
     pinned = task.cpu_sets is not None and task.exclusive_cores
-    return HostLoadMeter(usable_cpus() if pinned else launch_cpus(), pinned=pinned, interrupts=interrupts)
+    return HostLoadMeter(usable_cpus() if pinned else launch_cpus(), pinned=pinned, with_fixed_work=with_fixed_work)
 
 
-def _busy_seconds(cpus: tuple[int, ...], kinds: tuple[str, ...]) -> float:
-    """Time the given CPUs were not idle since boot; time stolen by the hypervisor counts as busy."""
+def _busy_seconds(cpus: tuple[int, ...]) -> tuple[float, float]:
+    """Time the given CPUs were not idle since boot; and of it, the time stolen by the hypervisor or in interrupts."""
     selected = set(cpus)
-    total = 0.0
+    by_processes, interrupted = 0.0, 0.0
     for cpu, times in zip(_online_cpus(), psutil.cpu_times(percpu=True), strict=False):
         if cpu in selected:
             fields = times._asdict()
-            total += sum(fields.get(name, 0.0) for name in kinds)
-    return total
+            # guest time is contained in user time
+            by_processes += sum(fields.get(name, 0.0) for name in ("user", "nice", "system"))
+            interrupted += sum(fields.get(name, 0.0) for name in ("irq", "softirq", "steal"))
+    return by_processes + interrupted, interrupted
 
 
 def _online_cpus() -> Iterable[int]:

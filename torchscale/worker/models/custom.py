@@ -37,6 +37,10 @@ from torch import nn
 from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.interface import PipelineSplit, TensorSplit, Workload
 
+ARGUMENT_ZERO = "torchscale-model"
+"""All that user code finds in ``sys.argv``, and no path of ours: code that was a program of its own may read, write or
+delete what its arguments name."""
+
 S = TypeVar("S", TensorSplit, PipelineSplit)
 
 
@@ -68,12 +72,14 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
 
 
 def resolve(path: str) -> Callable[..., object]:
-    """The function that ``path`` names; modules in the working directory can be imported, as with ``python -m``.
+    """The function that ``path`` names; modules in the working directory can be imported, as with ``python -m``. From
+    then on ``sys.argv`` holds :data:`ARGUMENT_ZERO` alone.
 
     Raises:
         ImportError: the module cannot be imported or has no such attribute.
         TypeError: the attribute is not callable.
     """
+    sys.argv = [ARGUMENT_ZERO]
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     module_name, _, function_name = path.partition(":")

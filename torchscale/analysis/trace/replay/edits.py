@@ -38,6 +38,13 @@ class Edits:
         chosen = np.isin(self._edges.rank, list(range(len(self.replay.ranks)) if ranks is None else ranks))
         return np.asarray(self.recorded - np.where(chosen, self._parts[:, part], 0.0))
 
+    def without_common(self, part: Part) -> Times:
+        """Without what of one part every rank has; what a rank has more of is left to it."""
+        spent = self._table((part,)).sum(axis=(1, 2))
+        shares = np.divide(spent.min(), spent, out=np.zeros_like(spent), where=spent > 0)
+        removed = np.where(self._edges.rank >= 0, shares[self._edges.rank], 0.0)
+        return np.asarray(self.recorded - self._parts[:, part] * removed)
+
     def like_peers(self, columns: Iterable[int], only: tuple[Part, ...] | None = None) -> Times:
         """Ranks with the median of their peers' times: of each stretch between two collectives the rank gets what its
         peers took, its shortest their shortest and its longest their longest, in the order of its own steps.

@@ -124,13 +124,13 @@ def _removed(finding: Finding, edits: Edits) -> Times | None:
         case FindingKind.INPUT_PIPELINE if columns and edits.peers(columns[0]):
             return edits.like_peers(columns, (Part.INPUT,))
         case FindingKind.INPUT_PIPELINE:
-            return edits.without(Part.INPUT)
+            return edits.without_common(Part.INPUT)
         case FindingKind.LOAD_IMBALANCE:
             return edits.balanced_work()
         case FindingKind.EXPOSED_COMMUNICATION:
             return edits.without(Part.TRANSFER)
         case FindingKind.HOST_BOUND if not _crowded(edits.replay):
-            return edits.without(Part.HOST_GAP)
+            return edits.without_common(Part.HOST_GAP)
     return _removed_of_pipeline(finding, edits)
 
 

@@ -1,55 +1,65 @@
 "use strict";
 (() => {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const coarse = matchMedia("(pointer: coarse)");
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const themed = (layout) => {
-    const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--soft") };
-    return {
-      ...layout,
-      title: undefined, // stands above the plot, where it can be wrapped and selected
-      margin: { ...layout.margin, t: layout.margin.t - 32 },
-      height: layout.height - 32,
-      dragmode: coarse.matches ? false : layout.dragmode, // a finger that scrolls the page must not zoom
-      legend: { ...layout.legend, bgcolor: layout.legend?.bgcolor && colour("--veil") },
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 12 },
-      xaxis: { ...layout.xaxis, ...axis },
-      yaxis: { ...layout.yaxis, ...axis },
-    };
-  };
-  const draw = (plot) => {
-    const chart = JSON.parse(document.getElementById(plot.id + "-data").textContent);
-    Plotly.react(plot, chart.data, themed(chart.layout), { responsive: true, displaylogo: false, displayModeBar: false });
-    plot.dataset.drawn = "";
-  };
-  const plots = [...document.querySelectorAll(".plot")];
-  const library = document.getElementById("plotly");
-  const load = () => {
-    if (window.Plotly) return;
-    const script = document.createElement("script");
-    script.textContent = library.textContent;
-    document.head.append(script);
-  };
-  if (library) {
-    // Text and tables are there first; then the library is run, and each chart drawn when it comes near the window.
-    // What is folded is not rendered, and so not near.
-    const near = new IntersectionObserver((entries) => {
-      for (const entry of entries) {
-        if (entry.isIntersecting) {
-          near.unobserve(entry.target);
-          draw(entry.target);
-        }
-      }
-    }, { rootMargin: "600px" });
-    const whenIdle = window.requestIdleCallback ?? setTimeout;
-    addEventListener("load", () => whenIdle(() => {
-      load();
-      plots.forEach((plot) => near.observe(plot));
+  // The value next to the pointer or finger. A chart's data are read when it is first pointed at.
+  const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+  const NEAR = 30; // pixels
+  const share = (value, [low, high], log) =>
+    log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+  const readChart = (plot) => {
+    const { frame, x, y, log, points, boxes } = JSON.parse(document.getElementById(plot.id + "-data").textContent);
+    const [left, right, bottom, top] = frame;
+    const across = (value) => left + (right - left) * share(value, x, log[0]);
+    const down = (value) => bottom + (top - bottom) * share(value, y, log[1]);
+    const marks = points.flatMap(({ name, x: xs, y: ys, low, high, at }) => xs.map((value, place) => {
+      const ends = low && low[place] !== high[place]
+        ? ` (${number.format(low[place])} to ${high[place] === null ? "∞" : number.format(high[place])})` : "";
+      const where = at?.[place] ?? number.format(value);
+      const [h, v] = [across(value), down(ys[place])];
+      return { box: [h, h, v, v], text: `${name}: ${number.format(ys[place])}${ends} at ${where}` };
     }));
-    dark.addEventListener("change", () => plots.filter((plot) => plot.dataset.drawn !== undefined).forEach(draw));
+    const bars = boxes.flatMap(({ name, left: starts, right: ends, low, high, texts }) => starts.map((start, place) => {
+      const text = texts?.[place] ?? `from ${number.format(start)}, ${number.format(ends[place] - start)} long`;
+      return { box: [across(start), across(ends[place]), down(low[place]), down(high[place])], text: `${name}: ${text}` };
+    }));
+    return [...marks, ...bars];
+  };
+  const beyond = (value, a, b) => Math.max(Math.min(a, b) - value, 0, value - Math.max(a, b));
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  for (const plot of document.querySelectorAll(".plot")) {
+    let marks;
+    const svg = plot.querySelector("svg");
+    const point = (event) => {
+      marks ??= readChart(plot);
+      const area = svg.getBoundingClientRect();
+      let found;
+      let least = NEAR;
+      for (const mark of marks) {
+        const [left, right, low, high] = mark.box;
+        const far = Math.hypot(
+          beyond(event.clientX - area.left, left * area.width, right * area.width),
+          beyond(event.clientY - area.top, low * area.height, high * area.height),
+        );
+        if (far < least) [least, found] = [far, mark];
+      }
+      tip.hidden = !found;
+      if (!found) return;
+      plot.append(tip);
+      tip.textContent = found.text;
+      const outer = plot.getBoundingClientRect();
+      const middle = area.left - outer.left + (found.box[0] + found.box[1]) / 2 * area.width;
+      const room = outer.width - tip.offsetWidth;
+      tip.style.left = `${plot.scrollLeft + Math.max(0, Math.min(room, middle - tip.offsetWidth / 2))}px`;
+      const above = Math.min(found.box[2], found.box[3]) * area.height - tip.offsetHeight - 8;
+      tip.style.top = `${above > 0 ? above : Math.max(found.box[2], found.box[3]) * area.height + 8}px`;
+    };
+    plot.addEventListener("pointermove", point);
+    plot.addEventListener("pointerdown", point);
+    // A finger leaves when it is lifted; its value stays until something else is touched.
+    plot.addEventListener("pointerleave", (event) => { tip.hidden ||= event.pointerType === "mouse"; });
   }
+  addEventListener("pointerdown", (event) => { tip.hidden ||= !event.target.closest?.(".plot"); });
 
   const folds = [...document.querySelectorAll("details")];
   const unfold = document.getElementById("unfold");
@@ -78,10 +88,7 @@
   addEventListener("beforeprint", () => {
     opened = folds.filter((fold) => !fold.open);
     opened.forEach((fold) => { fold.open = true; });
-    if (library) {
-      load();
-      plots.filter((plot) => plot.dataset.drawn === undefined).forEach(draw);
-    }
+    tip.hidden = true;
   });
   addEventListener("afterprint", () => opened.forEach((fold) => { fold.open = false; }));
 

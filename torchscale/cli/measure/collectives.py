@@ -1,4 +1,4 @@
-"""``torchscale comm``: collectives over a range of sizes, as nccl-tests measures them, on the available backend."""
+"""``torchscale measure collectives``: collectives over a range of sizes, as nccl-tests measures them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from torchscale.cli.parsing import counts, listed
 from torchscale.errors import UsageError
 
 
-def comm(
+def collectives(
     context: typer.Context,
     operations: Annotated[
         Several,
@@ -86,13 +86,13 @@ def comm(
 
     [bold]Examples[/bold]
 
-    [cyan]torchscale comm[/cyan]
+    [cyan]torchscale measure collectives[/cyan]
 
-    [cyan]torchscale comm --op all_reduce,all_gather -b 8 -e 1GiB --dtype fp32,bf16[/cyan]
+    [cyan]torchscale measure collectives --op all_reduce,all_gather -b 8 -e 1GiB --dtype fp32,bf16[/cyan]
 
-    [cyan]torchscale comm --op all_reduce --algo Ring,Tree,NVLS --proto Simple[/cyan]
+    [cyan]torchscale measure collectives --op all_reduce --algo Ring,Tree,NVLS --proto Simple[/cyan]
 
-    [cyan]torchscale comm --gpus 16 --nnodes 2 --node-rank 0 --master 10.0.0.1:29500[/cyan]
+    [cyan]torchscale measure collectives --gpus 16 --nnodes 2 --node-rank 0 --master 10.0.0.1:29500[/cyan]
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
@@ -119,7 +119,7 @@ def comm(
             **workload_values(context, gpus=gpus, device=device),
         },
     )
-    experiment = load_from_options("comm", values, context.args, known_options=known_options(context))
+    experiment = load_from_options("measure collectives", values, context.args, known_options=known_options(context))
     experiment, cluster, token = join_cluster(
         experiment, nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
     )

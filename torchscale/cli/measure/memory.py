@@ -1,4 +1,4 @@
-"""``torchscale memory``: what a training step takes of a device's memory, measured and predicted, and what fits."""
+"""``torchscale measure memory``: what a training step takes of a device's memory, and what fits."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def memory(
 
     [bold]Examples[/bold]
 
-    [cyan]torchscale memory --model bert-large --batch-size 8 --precision fp32,bf16[/cyan]
+    [cyan]torchscale measure memory --model bert-large --batch-size 8 --precision fp32,bf16[/cyan]
 
-    [cyan]torchscale memory --model gpt2 --find-max-batch --gpus 1[/cyan]
+    [cyan]torchscale measure memory --model gpt2 --find-max-batch --gpus 1[/cyan]
 
-    [cyan]torchscale memory --model resnet50 --find-max-batch --device cpu --limit 4GiB[/cyan]
+    [cyan]torchscale measure memory --model resnet50 --find-max-batch --device cpu --limit 4GiB[/cyan]
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
 
@@ -91,7 +91,7 @@ def memory(
     )
     if not models:
         TERMINAL.note(f"No --model: measuring {DEFAULT_MODELS[0]}")
-    experiment = load_from_options("memory", values, context.args, known_options=known_options(context))
+    experiment = load_from_options("measure memory", values, context.args, known_options=known_options(context))
     if find_max_batch:
         _find_max_batch(experiment, output_dir, largest, as_json=as_json)
     _measure(experiment, output_dir, as_json=as_json)

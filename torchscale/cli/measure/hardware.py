@@ -1,4 +1,4 @@
-"""``torchscale hardware``: peak rates of devices."""
+"""``torchscale measure hardware``: peak rates of devices."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def hardware(
 
     [bold]Examples[/bold]
 
-    [cyan]torchscale hardware[/cyan]
+    [cyan]torchscale measure hardware[/cyan]
 
-    [cyan]torchscale hardware --dtype bf16 --size 8192 --seconds 2[/cyan]
+    [cyan]torchscale measure hardware --dtype bf16 --size 8192 --seconds 2[/cyan]
 
-    [cyan]torchscale hardware --disk /scratch -o results/demo[/cyan]
+    [cyan]torchscale measure hardware --disk /scratch -o results/demo[/cyan]
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
@@ -79,7 +79,7 @@ def hardware(
             **workload_values(context, gpus=gpus, device=device),
         },
     )
-    experiment = load_from_options("hardware", values, context.args, known_options=known_options(context))
+    experiment = load_from_options("measure hardware", values, context.args, known_options=known_options(context))
     outcome = measure_hardware(experiment, output_dir=output_dir, observer=TERMINAL)
     if as_json:
         typer.echo(ceilings_json(outcome.cells))

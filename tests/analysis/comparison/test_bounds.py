@@ -1,0 +1,141 @@
+"""What a side that was disturbed can still show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
+from tests.factories import cells
+from torchscale.analysis.comparison.bounds import HEAVY_SLOWDOWN, SLOWDOWN, Basis
+from torchscale.analysis.comparison.compare import compare
+from torchscale.analysis.comparison.pair import Change, Reason, Verdict
+from torchscale.config.choices import Metric
+from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.run.result_set import LaunchFigures, ResultCell
+
+CELL = cells()[0]
+WORK = (1.5e-4, 2.5e-4)
+"""Seconds of the fixed work where nothing disturbs it."""
+
+
+def launches(
+    rates: Sequence[float],
+    delays: Sequence[tuple[float, float] | None],
+    work: tuple[float, float] | None = WORK,
+    flag: str = "contended",
+) -> ResultCell:
+    """A cell whose launches were delayed so; ``None`` was not disturbed."""
+    figures = tuple(
+        LaunchFigures(
+            values={MetricKey(metric=Metric.THROUGHPUT): rate, MetricKey(metric=Metric.STEP_P95): 10 / rate},
+            flags=() if delay is None else (flag,),
+            other_processes=0.0 if delay is None else 0.5,
+            delay=(0.0, 0.0) if delay is None else delay,
+            fixed_work=WORK if delay is None else work,
+        )
+        for rate, delay in zip(rates, delays, strict=True)
+    )
+    return result(CELL, rates, launches=figures)
+
+
+QUIET = launches(STEADY, [None] * 3)
+HALF = [(0.48, 0.5)] * 3
+"""Others had the core for half of the time."""
+
+
+def change(before: ResultCell, after: ResultCell, metric: Metric = Metric.THROUGHPUT) -> Change:
+    pair = compare(side(before), side(after))
+    return next(one for one in pair.cells[0].changes if one.metric is metric)
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict"),
+    [(1.0, Verdict.UNCLEAR), (0.95, Verdict.UNCLEAR), (0.8, Verdict.WORSE), (0.5, Verdict.WORSE)],
+)
+def test_a_slower_side_under_load_is_worse_where_waiting_does_not_explain_it(share: float, verdict: Verdict) -> None:
+    """Half of the rate is what sharing the core explains; a fifth less than that is not."""
+    found = change(QUIET, launches(scaled(STEADY, share * 0.5), HALF))
+    assert (found.verdict, found.conditions) == (verdict, ("contended",))
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low.value == pytest.approx(share * 0.5 / (1 - 0.48), rel=1e-3)
+    assert found.high.value == pytest.approx(share * SLOWDOWN, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rate", "verdict"),
+    [(100.0, Verdict.UNCLEAR), (85.0, Verdict.WORSE), (50.0, Verdict.WORSE), (130.0, Verdict.BETTER)],
+)
+def test_a_reference_under_load_is_judged_by_what_it_would_have_reached(rate: float, verdict: Verdict) -> None:
+    """It measured 50, and alone would have measured 96 or more; a side that is as slow as the reference looked is
+    slower."""
+    found = change(launches(scaled(STEADY, 0.5), HALF), launches(scaled(STEADY, rate / 100), [None] * 3))
+    assert found.verdict is verdict
+
+
+def test_beside_processes_that_slow_the_fixed_work_the_bound_is_wider() -> None:
+    slowed = launches(scaled(STEADY, 0.4), HALF, work=(1.5e-4, 4e-4))
+    found = change(QUIET, slowed)
+    assert found.verdict is Verdict.UNCLEAR
+    assert found.high is not None
+    assert found.high.value == pytest.approx(0.8 * HEAVY_SLOWDOWN, rel=1e-3)
+    assert change(QUIET, launches(scaled(STEADY, 0.25), HALF, work=(1.5e-4, 4e-4))).verdict is Verdict.WORSE
+
+
+def test_fixed_work_of_another_processor_or_of_no_launch_is_not_compared() -> None:
+    slow = launches(scaled(STEADY, 0.4), HALF)
+    other = slow.model_copy(update={"device": "another"})
+    pair = compare(side(QUIET), side(other), ignore_precision=True)
+    assert pair.cells[0].changes[0].verdict is Verdict.UNCLEAR
+    assert change(QUIET, launches(scaled(STEADY, 0.4), HALF, work=None)).verdict is Verdict.UNCLEAR
+
+
+def test_a_rank_that_sleeps_while_others_use_its_core_lost_nothing() -> None:
+    """Others took nearly the whole core, and its threads hardly waited for it."""
+    found = change(QUIET, launches(scaled(STEADY, 0.5), [(0.0, 0.02), None, (0.0, 0.02)]))
+    assert found.verdict is Verdict.WORSE
+
+
+def test_without_any_bound_the_launches_that_were_left_alone_decide() -> None:
+    """One launch of three was quiet, and agrees with the others: half of the speed."""
+    found = change(QUIET, launches((50.0, 50.1, 49.9), [(0.0, 1.0), None, (0.0, 1.0)]))
+    assert found.verdict is Verdict.WORSE
+    assert found.bounds is not None
+    assert found.bounds.basis is Basis.QUIET_LAUNCHES
+    close = change(QUIET, launches((50.0, 99.9, 50.2), [(0.0, 1.0), None, (0.0, 1.0)]))
+    assert close.verdict is Verdict.SAME, "the quiet launch shows no difference"
+
+
+@pytest.mark.parametrize("flag", ["contended", "throttled"])
+def test_a_disturbance_makes_slower_and_never_faster(flag: str) -> None:
+    unknown = [(0.0, 1.0)] * 3
+    faster = launches(scaled(STEADY, 1.2), unknown, flag=flag)
+    slower = launches(scaled(STEADY, 0.8), unknown, flag=flag)
+    assert change(QUIET, faster).verdict is Verdict.BETTER
+    assert change(QUIET, slower).verdict is Verdict.UNCLEAR
+    assert change(faster, QUIET).verdict is Verdict.WORSE
+    assert change(slower, QUIET).verdict is Verdict.UNCLEAR
+    assert change(QUIET, faster, Metric.STEP_P95).verdict is Verdict.BETTER
+    assert change(slower, QUIET, Metric.STEP_P95).verdict is Verdict.UNCLEAR
+    assert change(slower, QUIET).reason is Reason.CONDITIONS
+
+
+def test_a_change_within_bounds_that_lie_within_the_threshold_is_none() -> None:
+    found = change(QUIET, launches(STEADY, [(0.0, 0.0)] * 3, work=WORK))
+    assert found.high is not None
+    assert found.verdict is Verdict.UNCLEAR, "the slowdown that is allowed for exceeds the threshold"
+    assert compare(side(QUIET), side(launches(STEADY, [(0.0, 0.0)] * 3)), threshold=0.12).unclear(()) == []
+
+
+def test_bounded_cells_count_in_the_mean_and_the_correction() -> None:
+    first, second = cells()
+    before = side(QUIET, result(second))
+    slow = launches(scaled(STEADY, 0.3), HALF)
+    pair = compare(before, side(slow, result(second, scaled(STEADY, 0.7))))
+    (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
+    assert (overall.cells, overall.withheld, overall.verdict) == (2, 0, Verdict.WORSE)
+    assert overall.high is not None
+    assert overall.high.value == pytest.approx((0.6 * SLOWDOWN * 0.7) ** 0.5, rel=1e-3)
+    assert pair.regressions(()) == [first.id, second.id]

@@ -1,0 +1,165 @@
+"""Launches of a sweep on CPUs, each under torchrun's agent: a process that has imported torch forks the agent of every
+launch, and the agent forks its ranks. What a ``torchrun`` command starts is equal, but imports torch in every process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+
+from torchscale.config.choices import DeviceKind
+from torchscale.errors import OutputError, TorchscaleError
+from torchscale.launch.collect import Ending, collect_launch
+from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.oom import OomKills
+from torchscale.launch.process import ManagedProcess, tail
+from torchscale.launch.telemetry import SharedSampler
+from torchscale.launch.torchrun import Watch, cell_environment, flatten_logs, require_loopback, worker_environment
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.task import GroupItem, LaunchTask, ended_file
+from torchscale.schema.state import State
+from torchscale.util.files import atomic_write_model
+from torchscale.util.interpreter import module_command
+from torchscale.util.logs import open_log
+
+_MODULE = "torchscale.worker.elastic_launcher"
+_LOG = "launcher.log"
+_PROGRAM = "the process that starts torchrun's agent"
+
+
+def forks_ranks(device: DeviceKind) -> bool:
+    """Whether ranks of launches on this device can be forks: on CPUs on Linux, where there is shared memory for what
+    torchrun's agent and its ranks exchange."""
+    if device != "cpu" or sys.platform != "linux":
+        return False
+    try:
+        multiprocessing.get_context("fork").Event()
+    except (OSError, ImportError):  # no /dev/shm
+        return False
+    return True
+
+
+class ElasticLauncher:
+    """Runs launches one after the other. Close it when done.
+
+    The process that forks their agents is started by the first launch, and again where a launch has failed or needs
+    another environment: what torch reads when it is imported is then as the launch asks.
+    """
+
+    def __init__(self, channel: Path) -> None:
+        """``channel``: a directory that this launcher alone uses, which it makes and removes."""
+        self._channel = channel.resolve()
+        self._command = module_command(_MODULE, str(self._channel))
+        self._process: ManagedProcess | None = None
+        self._environment: Mapping[str, str] = {}
+        self._sampler = SharedSampler(self._channel)
+        self._launches = 0
+
+    @property
+    def was_used(self) -> bool:
+        """Whether the process has run a launch, and may have imported what the next one does not."""
+        return self._process is not None
+
+    def run(
+        self,
+        task: LaunchTask,
+        directory: Path,
+        *,
+        limits: LaunchLimits,
+        extra_env: Mapping[str, str],
+        stop: StopRequest,
+        on_progress: Callable[[Progress], None],
+    ) -> LaunchRecord:
+        """Run ``task`` with its files in ``directory``. Returns the record.
+
+        Raises:
+            MachineError: the process cannot be started, or processes of this machine cannot reach each other.
+            OutputError: the channel or ``directory`` cannot be written.
+        """
+        started = time.monotonic()
+        kills = OomKills()
+        environment = worker_environment(task, extra_env)
+        own = {name: environment.pop(name) for name in cell_environment(task.cell)}
+        process = self._start(environment)
+        self._sampler.read(task.telemetry_seconds, task.gpu_uuids)
+        atomic_write_model(directory / "task.json", task, durable=False)
+        item = GroupItem(task=task, directory=str(directory.resolve()), cpu_sets=task.cpu_sets, environment=own)
+        ended = self._channel / ended_file(self._launches)
+        atomic_write_model(self._channel / f"item-{self._launches}.json", item, durable=False)
+        self._launches += 1
+        watch = Watch(directory, limits, stop, on_progress, world_size=task.cell.world_size)
+        try:
+            kind, detail = watch.wait(process, ended.exists)
+        except BaseException:
+            process.end(grace_seconds=0.0)
+            raise
+        if task.telemetry_seconds is not None:
+            self._sampler.copy_new(task.started_at, directory)
+        ending = Ending(kind, _status(ended), detail)
+        if not ended.exists():
+            survivors = process.end(grace_seconds=0.0) if stop.at_once else process.end()
+            directory.mkdir(parents=True, exist_ok=True)  # user code can remove it, as long as it runs
+            ending = Ending(kind, process.poll(), detail, survivors, _PROGRAM)
+            _append(self._channel / _LOG, directory / "torchrun.log")
+        flatten_logs(directory)
+        record = collect_launch(
+            task,
+            directory,
+            ending,
+            command=tuple(self._command),
+            started_at=datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds"),
+            seconds=time.monotonic() - started,
+            oom_kills=kills.since_start(),
+        )
+        if record.state is not State.OK:
+            self.close()  # with what the launch may have left
+        return record.model_copy(update={"forked": True})
+
+    def close(self) -> None:
+        """End the process and all below it."""
+        self._sampler.close()
+        if self._process is not None:
+            self._process.end(grace_seconds=0.0)
+        self._process = None
+        shutil.rmtree(self._channel, ignore_errors=True)
+
+    def _start(self, environment: Mapping[str, str]) -> ManagedProcess:
+        """The process that runs with this environment: the one there is, or a new one."""
+        if self._process is not None and self._process.poll() is None and self._environment == environment:
+            return self._process
+        self.close()
+        require_loopback()
+        try:
+            self._channel.mkdir(parents=True)
+        except OSError as error:
+            raise OutputError(f"cannot create {self._channel}: {error.strerror or error}") from error
+        self._launches, self._environment = 0, environment
+        variables = {**environment, "PYTHONUNBUFFERED": "1"}  # as torchrun starts its ranks
+        try:
+            with open_log(self._channel / _LOG) as log:
+                self._process = ManagedProcess(self._command, env=variables, stdout=log, stderr=log)
+        except TorchscaleError:
+            self.close()
+            raise
+        return self._process
+
+
+def _status(ended: Path) -> int | None:
+    """Exit status of a launch's agent; ``None`` where it did not come to its end."""
+    try:
+        return int(ended.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _append(source: Path, target: Path) -> None:
+    """What the process that forks agents has printed, behind what the launch's agent has."""
+    with suppress(OSError), target.open("a") as log:
+        log.write(tail(source))

@@ -1,0 +1,69 @@
+"""Time that threads waited for a core although they could have run, from Linux's ``/proc/PID/task/TID/schedstat``.
+
+The kernel counts it for every thread in nanoseconds (Documentation/scheduler/sched-stats.rst): time on a core, time
+waiting in a run queue, number of time slices. A sleeping or blocked thread waits in none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from torchscale.schema.launch.rank import RunQueue
+
+_PROC = Path("/proc")
+_NANOSECONDS = 1e-9
+
+
+class RunQueueMeter:
+    """Waiting time from construction to :meth:`read`, of this process and of its children."""
+
+    def __init__(self) -> None:
+        self._threads = _threads(_processes())
+        self._main = _main_thread()
+
+    def read(self) -> RunQueue | None:
+        """Seconds since construction; ``None`` where the kernel does not count them (no ``CONFIG_SCHED_INFO``, another
+        system). A thread that has ended since is not counted."""
+        main = _main_thread()
+        if self._main is None or main is None:
+            return None
+        waited = (now - self._threads.get(tid, 0) for tid, now in _threads(_processes()).items())
+        return RunQueue(
+            seconds=sum(waited) * _NANOSECONDS,
+            main_seconds=(main[1] - self._main[1]) * _NANOSECONDS,
+            main_cpu_seconds=(main[0] - self._main[0]) * _NANOSECONDS,
+        )
+
+
+def _main_thread() -> tuple[int, int] | None:
+    """Nanoseconds that this process's first thread spent on a core, and waiting for one."""
+    return _schedstat(_PROC / "self" / "schedstat")
+
+
+def _processes() -> list[int]:
+    """This process and its descendants: the loader's processes among them."""
+    return [os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))]
+
+
+def _threads(pids: Iterable[int]) -> dict[int, int]:
+    """Nanoseconds that each living thread waited, by its number."""
+    waited = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            for task in (_PROC / str(pid) / "task").iterdir():
+                times = _schedstat(task / "schedstat")
+                if times is not None:
+                    waited[int(task.name)] = times[1]
+    return waited
+
+
+def _schedstat(path: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = path.read_text().split()
+        return int(fields[0]), int(fields[1])
+    return None

@@ -69,7 +69,6 @@ TESTED_BY: dict[str, str] = {
     "report/terminal/comparison.py": "report/sections/test_comparison.py",
     "report/terminal/machine.py": "report/test_machine.py",
     "report/terminal/profile.py": "integration/test_diagnosis.py",
-    "report/terminal/run.py": "report/test_machine.py",
     "report/text/comparison.py": "report/sections/test_comparison.py",
     # Commands and what they call, tested through the command line.
     "cli/benchmark.py": "cli/test_options.py",
@@ -94,7 +93,7 @@ TESTED_BY: dict[str, str] = {
     "worker/__main__.py": "launch/test_group.py",
     "worker/elastic_agent.py": "launch/test_elastic.py",
     "worker/elastic_launcher.py": "launch/test_elastic.py",
-    "worker/collectives.py": "worker/test_collective_operations.py",
+    "worker/measure/host.py": "worker/test_measure.py",
     "worker/models/decoder.py": "worker/models/test_models.py",
     "worker/parallel/mesh.py": "worker/parallel/test_correctness.py",
     "worker/predicted_memory.py": "worker/test_model_memory.py",

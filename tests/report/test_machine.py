@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import sys
 from typing import Any
 
 import pytest
@@ -17,8 +19,11 @@ from torchscale.report.build import build_document
 from torchscale.report.document import Chart, ChartGrid, Document, Table, log_ticks
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.html import render_html
+from torchscale.report.formats.machine_export import ceilings_json
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.report_export import summary_json
+from torchscale.report.kinds.collectives import outcome as collectives_outcome
+from torchscale.report.kinds.hardware import outcome as hardware_outcome
 from torchscale.report.terminal.machine import print_collectives, print_hardware, print_memory
 from torchscale.report.terminal.run import print_results
 from torchscale.schema.cells.collectives import (
@@ -38,7 +43,7 @@ from torchscale.schema.cells.hardware import (
 )
 from torchscale.schema.cells.kinds import AnyCell, AnyPayload
 from torchscale.schema.cells.memory import MemoryCell, MemoryParts, MemoryRank, MemoryResult, PredictedMemory
-from torchscale.schema.launch.rank import FlopCount
+from torchscale.schema.launch.rank import FlopCount, HostLoad
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.node.environment import DeviceInfo
@@ -277,6 +282,52 @@ def test_the_terminal_shows_them(summary: RunSummary, capsys: pytest.CaptureFixt
     assert "#wrong" in text
     assert "oom: memory-tiny-resnet-b16-n1" in text
     assert summary.cells[-1].cell.model == "tiny-resnet"
+
+
+def disturbed(monkeypatch: pytest.MonkeyPatch) -> RunSummary:
+    """Half of the cores went to others while the two largest sizes and the products were measured."""
+    load = HostLoad(wall_seconds=1.0, busy_seconds=1.0, process_seconds=0.5, cores=1, pinned=True)
+    quiet, device = collectives, hardware
+
+    def beside_others(rank: int) -> CollectivesRank:
+        found = quiet(rank)
+        large = [one.model_copy(update={"host_load": load}) for one in found.samples[3:5]]
+        return found.model_copy(update={"samples": (*found.samples[:3], *large, *found.samples[5:])})
+
+    def device_beside_others(rank: int, world_size: int) -> HardwareRank:
+        return device(rank, world_size).model_copy(update={"host_load": load})
+
+    monkeypatch.setattr(sys.modules[__name__], "collectives", beside_others)
+    monkeypatch.setattr(sys.modules[__name__], "hardware", device_beside_others)
+    return machine_summary()
+
+
+def test_what_others_disturbed_is_marked_everywhere_and_is_no_headline(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = disturbed(monkeypatch)
+    (sweep,) = summary.collectives
+    outcome = collectives_outcome(sweep)
+    assert (
+        "bus bandwidth (all_reduce of 4.00 KiB); 2 of 6 sizes contended, left out of the highest bandwidth" in outcome
+    )
+    text = render_markdown(build_document(summary))
+    assert "all\\_reduce of 8 KiB to 16 KiB" in text
+    assert re.search(r"\| 16.0 KiB \| [\d.]+ MB/s\\\* \|", text)
+    assert re.search(r"\| 4.00 KiB \| [\d.]+ MB/s \|", text)
+    assert "1 device at once, contended: other processes took over 10 % of the cores" in text
+    console = Console(width=80)
+    print_collectives(summary.collectives, console)
+    print_hardware(summary.hardware, console)
+    shown = capsys.readouterr().out
+    assert "26.4*" in shown and "14.1 " in shown
+    assert "(of 3 of 5 sizes without a warning)" in shown
+    assert "warning: contended: other processes" in shown
+    exported = json.loads(ceilings_json([sweep, *summary.hardware]))
+    assert [one["flags"] for one in exported] == [[], ["contended"], ["contended"]]
+    points = exported[0]["figures"]["curves"][0]["points"]
+    assert [one["flags"] for one in points] == [[], [], [], ["contended"], ["contended"]]
+    assert hardware_outcome(summary.hardware[0]).endswith("  warning: contended")
 
 
 def test_logarithmic_axes_are_marked_in_plain_numbers() -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -22,11 +23,11 @@ from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.build import build_document
 from torchscale.report.document import Chart, ChartGrid, Document, Table, TableValue
-from torchscale.report.formats.export import summary_csv
+from torchscale.report.formats.export import cell_row, summary_csv
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
-from torchscale.report.formats.report_export import summary_json
+from torchscale.report.formats.report_export import cell_export, summary_json
 from torchscale.report.terminal.run import print_results
 from torchscale.report.text.figures import DEFINED, STEP_MEAN, STEP_P50, THROUGHPUT, Quantity, efficiency_value
 from torchscale.schema.launch.record import LaunchRecord
@@ -151,6 +152,34 @@ def test_numbers_for_programs_are_the_same(tmp_path: Path) -> None:
         assert exported[key] == value
         assert float(row[column]) == pytest.approx(value * factor, rel=1e-5)
         assert frame[column] == pytest.approx(value * factor, rel=1e-12)
+    efficiency = cell().efficiency
+    assert figures.step_interval is not None and efficiency is not None
+    for key, column, ends in (
+        ("samples_per_second", "samples_per_second", figures.rate_interval(figures.samples_per_second)),
+        ("step_mean", "step_time_mean_ms", figures.step_interval),
+        ("", "efficiency", efficiency.interval),
+    ):
+        assert ends is not None
+        for side, end in zip(("low", "high"), ends, strict=True):
+            factor = 1e3 if column.endswith("_ms") else 1
+            assert not key or exported[f"{key}_{side}"] == end
+            assert float(row[f"{column}_{side}"]) == pytest.approx(end * factor, rel=1e-5)
+            assert frame[f"{column}_{side}"] == pytest.approx(end * factor, rel=1e-12)
+
+
+def test_an_interval_without_an_upper_end_leaves_it_open() -> None:
+    """Of a single launch whose mean step may be 0, by its scatter."""
+    figures = cell().figures
+    assert figures is not None
+    unsure = replace(cell(), figures=replace(figures, half_width=1.5, run_half_width=None))
+    row = cell_row(unsure)
+    assert row["samples_per_second_low"] == pytest.approx(figures.samples_per_second / 2.5)
+    assert row["samples_per_second_high"] is None
+    assert row["step_time_mean_ms_low"] == 0.0
+    exported = cell_export(unsure).figures
+    assert exported is not None
+    assert (exported.samples_per_second_high, exported.step_mean_low) == (None, 0.0)
+    assert " to over " in THROUGHPUT.of(unsure).text
 
 
 def test_figures_of_a_cell_follow_from_each_other() -> None:

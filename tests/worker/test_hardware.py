@@ -49,6 +49,8 @@ def test_products_of_every_shape_and_copies(tmp_path: Path) -> None:
     assert all(seconds > 0 for one in found.matmuls for seconds in (*one.warm_seconds, *one.cold_seconds))
     assert [copy.kind for copy in found.copies] == ["device"]
     assert found.disk is not None
+    assert found.host_load is not None
+    assert found.host_load.wall_seconds >= 6 * 0.02, "over all products and copies"
     assert found.disk.payload_bytes == 1 << 20
     assert list(tmp_path.glob(".torchscale-disk*")) == []
     # Precision is set back to what it was.

@@ -135,9 +135,10 @@ def test_processor_time_is_read_from_the_right_cpus_when_some_are_offline(
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [row(**entry) for entry in times])
     two, four = HostLoadMeter((2,), pinned=True), HostLoadMeter((4,), pinned=True)
     times[1].update(user=1.0, steal=0.5)
-    times[2].update(system=0.25)
+    times[2].update(system=0.25, softirq=0.5)
     assert two.read().busy_seconds == 1.5
-    assert four.read().busy_seconds == 0.25
+    assert four.read().busy_seconds == 0.75
+    assert four.read().interrupted_seconds == 0.5
 
 
 def test_processor_time_of_others_is_busy_but_not_own() -> None:

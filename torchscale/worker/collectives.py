@@ -18,12 +18,16 @@ from torchscale.util.units import format_bytes
 from torchscale.worker.collective_operations import COLLECTIVES, Collective, Message
 from torchscale.worker.identity import rank_identity
 from torchscale.worker.measure.clock import Clock, HostClock, make_clock
+from torchscale.worker.measure.host import HostLoadMeter, host_load_meter
 from torchscale.worker.probe_gpu import driver_facts
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles
 
 _PAIR_CALLS = 10
 """At most this many messages for each of the n(n-1) pairs and both sizes: 8 ranks have 56 pairs."""
+_STRETCH_SECONDS = 0.5
+"""Linux counts the time of a core in ticks of up to 10 ms: over half a second the share of other processes is known to
+2 %, a fifth of the share that counts as contention. Small messages take milliseconds, so several share a stretch."""
 _TOPOLOGY_SECONDS = 10.0
 """`nvidia-smi` answers within a few seconds, unless the driver hangs; the measurement must not hang with it."""
 _TOPOLOGY_CHARACTERS = 8000
@@ -53,7 +57,7 @@ def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, f
     Raises:
         RuntimeError: a collective failed for another reason than missing support.
     """
-    sweep = _Sweep(cell, ranks, files)
+    sweep = _Sweep(cell, ranks, files, lambda: host_load_meter(task))
     for operation, dtype in itertools.product(cell.operations, cell.dtypes):
         if operation == "pairs":
             continue
@@ -66,6 +70,7 @@ def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, f
             if not any(sign in str(error).lower() for sign in _UNSUPPORTED):
                 raise
             sweep.unsupported[f"{operation} {dtype}"] = _reason(str(error))
+    sweep.close_stretch()
     pairs = tuple(sweep.pairs()) if "pairs" in cell.operations else ()
     asks_driver = ranks.rank == 0 and ranks.device.type == "cuda"
     return CollectivesRank(
@@ -111,9 +116,13 @@ def _topology() -> str:
 class _Sweep:
     """Times the collectives of a cell and collects the samples."""
 
-    def __init__(self, cell: CollectivesCell, ranks: Ranks, files: RankFiles) -> None:
+    def __init__(
+        self, cell: CollectivesCell, ranks: Ranks, files: RankFiles, new_meter: Callable[[], HostLoadMeter]
+    ) -> None:
         self._cell, self._ranks, self._files = cell, ranks, files
         self._clock = make_clock(ranks.device, sync_cuda=False)
+        self._new_meter, self._meter = new_meter, new_meter()
+        self._first_of_stretch = 0
         self.samples: list[CollectiveSample] = []
         self.unsupported: dict[str, str] = {}
 
@@ -146,6 +155,19 @@ class _Sweep:
                     wrong_elements=wrong,
                 )
             )
+            self._end_long_stretch()
+
+    def close_stretch(self) -> None:
+        """Give the samples since the last stretch the load of the host that was read over them."""
+        load = self._meter.read()
+        stretch = self.samples[self._first_of_stretch :]
+        self.samples[self._first_of_stretch :] = [one.model_copy(update={"host_load": load}) for one in stretch]
+        self._first_of_stretch, self._meter = len(self.samples), self._new_meter()
+
+    def _end_long_stretch(self) -> None:
+        """On all ranks after the same sample: their times on shared cores are added up."""
+        if self._ranks.broadcast_scalar(self._meter.seconds) >= _STRETCH_SECONDS:
+            self.close_stretch()
 
     def pairs(self) -> Iterator[PairSample]:
         """Time messages from each rank to each other, one pair at a time. The receiving rank yields the sample."""
@@ -192,6 +214,7 @@ class _Sweep:
                 wrong_elements=None,
             )
         )
+        self._end_long_stretch()
 
     def _wait_for_all(self) -> None:
         if self._ranks.device.type == "cuda":

@@ -21,6 +21,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.units import format_bytes
 from torchscale.worker.identity import rank_identity
 from torchscale.worker.measure.clock import make_clock
+from torchscale.worker.measure.host import host_load_meter
 from torchscale.worker.measure.page_cache import drop_from_cache, resident_share
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles
@@ -55,7 +56,7 @@ def measure_hardware(task: LaunchTask, cell: HardwareCell, ranks: Ranks, files: 
     Raises:
         OSError: the disk path cannot be written.
     """
-    bench = _Bench(cell, ranks, files)
+    bench, load = _Bench(cell, ranks, files), host_load_meter(task)
     unsupported: dict[str, str] = {}
     matmuls: list[MatmulSample] = []
     for dtype in cell.matmul_dtypes:
@@ -75,6 +76,7 @@ def measure_hardware(task: LaunchTask, cell: HardwareCell, ranks: Ranks, files: 
                 copies += bench.peer_copy(index)
             except RuntimeError as error:  # in exclusive mode a GPU takes no second process
                 unsupported[f"copy to GPU {index}"] = str(error).partition("\n")[0][:200]
+    host_load = load.read()
     disk = None
     if cell.disk_path is not None and ranks.rank == 0:
         files.progress(Progress(phase="measuring", detail="disk"))
@@ -86,6 +88,7 @@ def measure_hardware(task: LaunchTask, cell: HardwareCell, ranks: Ranks, files: 
         copies=tuple(copies),
         disk=disk,
         unsupported=unsupported,
+        host_load=host_load,
     )
 
 

@@ -20,7 +20,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.identity import rank_identity
 from torchscale.worker.measure.compilation import CompilationMeter
 from torchscale.worker.measure.flops import UncountableError, count_flops
-from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, launch_cpus, usable_cpus
+from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, host_load_meter
 from torchscale.worker.measure.parameters import compare_parameters, fingerprint
 from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
 from torchscale.worker.models import build_workload, import_model
@@ -70,9 +70,7 @@ def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, 
 
     collector = SignalCollector(ranks, trainer)
     collector.before()
-    pinned = task.cpu_sets is not None and task.exclusive_cores
-    cpus = usable_cpus() if pinned else launch_cpus()
-    load = HostLoadMeter(cpus, pinned=pinned, with_fixed_work=ranks.device.type == "cpu")
+    load = host_load_meter(task, with_fixed_work=ranks.device.type == "cpu")
     measured_from = wall_clock()
     batches, stop_rule = launch.measure(warmup, collector, load)
     measured_until = wall_clock()

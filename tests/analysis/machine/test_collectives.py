@@ -7,8 +7,9 @@ import pytest
 
 from tests.factories import VERSIONS
 from torchscale.analysis.machine.bus_factor import bus_factor
-from torchscale.analysis.machine.collectives import collective_figures, fit_latency
+from torchscale.analysis.machine.collectives import Curve, collective_figures, fit_latency, sweep_flags
 from torchscale.analysis.machine.link_verdict import LinkTopology, LinkVerdict, judge_link
+from torchscale.analysis.training.flags import Flag
 from torchscale.config.choices import Operation
 from torchscale.config.machine_sections import HardwareSettings
 from torchscale.schema.cells.collectives import (
@@ -19,6 +20,7 @@ from torchscale.schema.cells.collectives import (
     NcclLog,
     PairSample,
 )
+from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
 
@@ -300,3 +302,103 @@ def test_a_declared_link_is_judged_over_gloo_too() -> None:
 def test_sizes_double_and_end_at_the_largest() -> None:
     assert sweep(min_bytes=8, max_bytes=100).sizes == (8, 16, 32, 64, 100)
     assert sweep(min_bytes=8, max_bytes=8).sizes == (8,)
+
+
+def load(foreign: float, wall: float = 1.0) -> HostLoad:
+    """A rank that worked half of the time on its own core, beside others."""
+    return HostLoad(
+        wall_seconds=wall, busy_seconds=(0.5 + foreign) * wall, process_seconds=0.5 * wall, cores=1, pinned=True
+    )
+
+
+def sizes_of(*times: float, **changes: Any) -> Curve:
+    """An all-reduce of two equal ranks, 1 KiB and doubling, with calls that scatter by 1 %."""
+    samples = [
+        sample(size=1024 << place, seconds=seconds, call_seconds=(seconds * 0.99, seconds * 1.01) * 5, **changes)
+        for place, seconds in enumerate(times)
+    ]
+    (curve,) = collective_figures(sweep(), [record(rank(0, samples), rank(1, samples))]).curves
+    return curve
+
+
+def flags_of(curve: Curve) -> list[tuple[str, ...]]:
+    return [tuple(flag.value for flag in point.flags) for point in curve.points]
+
+
+def test_a_size_is_contended_where_others_took_its_cores_while_it_was_measured() -> None:
+    assert flags_of(sizes_of(1e-3, host_load=load(0.05))) == [()]
+    assert flags_of(sizes_of(1e-3, host_load=load(0.15))) == [("contended",)]
+    assert flags_of(sizes_of(1e-3, host_load=load(0.15, wall=0.1))) == [()], "too short to be read in ticks"
+    assert flags_of(sizes_of(1e-3)) == [()], "a record of a version that did not read it"
+
+
+def test_time_in_interrupts_is_the_work_of_sending() -> None:
+    busy = load(0.3).model_copy(update={"interrupted_seconds": 0.25})
+    assert flags_of(sizes_of(1e-3, host_load=busy)) == [()]
+    assert flags_of(sizes_of(1e-3, host_load=busy.model_copy(update={"interrupted_seconds": 0.1}))) == [("contended",)]
+
+
+def test_one_contended_rank_is_enough() -> None:
+    alone, beside = (sample(host_load=load(foreign)) for foreign in (0.0, 0.3))
+    (curve,) = collective_figures(sweep(), [record(rank(0, [alone]), rank(1, [beside]))]).curves
+    assert flags_of(curve) == [("contended",)]
+
+
+def test_a_smaller_message_that_takes_clearly_longer_is_noisy() -> None:
+    assert flags_of(sizes_of(192e-6, 3150e-6, 180e-6, 185e-6, 189e-6)) == [(), ("noisy",), (), (), ()]
+    assert flags_of(sizes_of(250e-6, 192e-6, 189e-6)) == [(), (), ()], "another algorithm may be somewhat faster"
+    assert flags_of(sizes_of(1e-3, 3e-3, 300e-6, 2e-3)) == [("noisy",), ("noisy",), (), ()]
+
+
+def test_calls_that_scatter_are_noisy() -> None:
+    spread = (1e-4,) * 9 + (2e-3,)
+    (curve,) = collective_figures(
+        sweep(), [record(*(rank(number, [sample(seconds=1e-4, call_seconds=spread)]) for number in (0, 1)))]
+    ).curves
+    assert flags_of(curve) == [("noisy",)]
+    assert curve.points[0].half_width == pytest.approx(2.262 * 0.6008e-3 / 10**0.5 / 2.9e-4, rel=1e-3)
+    few = [record(*(rank(number, [sample(seconds=1e-4, call_seconds=(1e-4, 2e-4))]) for number in (0, 1)))]
+    assert flags_of(collective_figures(sweep(), few).curves[0]) == [()], "two calls always have a wide interval"
+
+
+def test_a_loop_that_was_interrupted_is_noisy() -> None:
+    (curve,) = collective_figures(
+        sweep(), [record(*(rank(number, [sample(seconds=2.5e-4, call_seconds=(1e-4,) * 10)]) for number in (0, 1)))]
+    ).curves
+    assert flags_of(curve) == [("noisy",)]
+
+
+def test_the_highest_bandwidth_is_of_sizes_without_a_flag() -> None:
+    quiet = [sample(size=size, seconds=1e-3) for size in (MIB, 2 * MIB)]
+    fastest = sample(size=4 * MIB, seconds=1e-3, host_load=load(0.5))
+    samples = [*quiet, fastest]
+    (curve,) = collective_figures(sweep(), [record(rank(0, samples), rank(1, samples))]).curves
+    assert curve.peak.payload_bytes == 2 * MIB
+    assert sweep_flags([curve]) == ()
+    (dirty,) = collective_figures(sweep(), [record(rank(0, [fastest]), rank(1, [fastest]))]).curves
+    assert dirty.peak.payload_bytes == 4 * MIB
+    assert sweep_flags([dirty]) == (Flag.CONTENDED,)
+
+
+def test_the_latency_is_fitted_without_flagged_sizes() -> None:
+    times = [1e-4 + (1024 << place) / 1e9 for place in range(8)]
+    assert sizes_of(*times).fit is not None
+    disturbed = sizes_of(*times[:3], 40 * times[3], *times[4:])
+    assert flags_of(disturbed)[3] == ("noisy",)
+    assert disturbed.fit is not None
+    assert disturbed.fit.latency_seconds == pytest.approx(1e-4, rel=1e-3)
+    assert disturbed.fit.residual < 1e-3
+
+
+def test_a_link_is_not_blamed_for_what_others_took() -> None:
+    declared = HardwareSettings(link_bytes_per_second=10e9)
+
+    def verdict(**changes: Any) -> LinkVerdict:
+        samples = [sample(size=size, seconds=size / 1e9, **changes) for size in (MIB, 2 * MIB, 4 * MIB)]
+        launches = [record(rank(0, samples), rank(1, samples))]
+        place = LinkTopology(declared, launches[0].ranks[0], None, None, {})
+        return judge_link(sweep(), collective_figures(sweep(), launches), place)
+
+    assert verdict().fits is False
+    assert verdict(host_load=load(0.5)).fits is None
+    assert "contended or noisy" in verdict(host_load=load(0.5)).text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from torchscale.report.formats.axes import (
     side_by_side,
     x_ticks,
 )
-from torchscale.report.formats.chart_plotly import chart_json
+from torchscale.report.formats.chart_plotly import chart_figure
 from torchscale.report.formats.chart_svg import chart_svg
 
 
@@ -93,7 +94,8 @@ def test_the_legend_keeps_off_whiskers() -> None:
 
 @pytest.mark.parametrize("high", [218.0, math.inf, 1e300])
 def test_both_renderers_draw_a_cut_whisker_to_the_frame_with_an_arrow(high: float) -> None:
-    figure = json.loads(chart_json(with_whisker(high)))
+    figure: Any = chart_figure(with_whisker(high))
+    json.dumps(figure, allow_nan=False)
     line, arrow = figure["data"]
     assert figure["layout"]["yaxis"]["range"] == [0, 150.0]
     assert line["error_y"]["array"][1] + 76 > 150, "to the frame"

@@ -23,10 +23,11 @@ def test_a_run_is_its_headline_and_a_row_for_each_cell() -> None:
     assert first == "demo: Scales to 2 CPU ranks at 80.7 %, in single launches."
     headings = [cell.text for cell in root.iter("th")]
     assert headings[:3] == ["model", "batch", "CPU ranks"]
-    assert headings[-5:] == ["state", "samples/s", "±95 %", "mean step", "efficiency"]
+    assert headings[-4:] == ["state", "samples/s", "mean step", "efficiency"]
     rows = [[cell.text for cell in row.iter("td")] for row in root.iter("tr")][1:]
     assert len(rows) == 6
     assert any("80.7 %" in (row[-1] or "") for row in rows)
+    assert "129 (128 to 129)" in {row[4] for row in rows}, "both ends of the interval"
     assert {row[3] for row in rows} >= {"ok", "oom"}
 
 

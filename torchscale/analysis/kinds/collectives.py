@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from torchscale.analysis.machine.collectives import collective_figures, rank_zero
+from functools import partial
+
+from torchscale.analysis.machine.collectives import collective_figures, rank_zero, sweep_flags
 from torchscale.analysis.machine.link_verdict import LinkTopology, judge_link
-from torchscale.analysis.summary.facts import cell_facts
+from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
+from torchscale.analysis.training.flags import Flag, gpus_are_shared
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, CollectivesResult, NcclLog
 from torchscale.schema.cells.kinds import as_kind
@@ -21,13 +24,15 @@ def summarize(cell_run: CellRun, cell: CollectivesCell, repeats: int | None, run
     are looked for in ``run``; without it there is no verdict."""
     results = [payload(record, CollectivesResult) for record in completed_launches(cell_run)]
     state, reason = cell_outcome(cell_run, None)
-    facts = cell_facts(cell_run, state, lambda record: _launch_values(cell, record))
+    facts = cell_facts(cell_run, state, partial(_launch_values, cell), partial(_conditions, cell))
     rank = rank_zero(results)
     if state is not State.OK or rank is None:
         return CollectivesSummary(cell, state, reason, len(results), facts=facts)
     figures, log = collective_figures(cell, results), results[0].nccl_log
     verdict = None if run is None else judge_link(cell, figures, _machine(run, cell, results[0], rank))
-    return CollectivesSummary(cell, state, reason, len(results), figures, verdict, log, rank, facts)
+    of_launches = {Flag(name) for launch in facts.launches for name in launch.flags or ()}
+    flags = tuple(sorted({*sweep_flags(figures.curves), *of_launches}))
+    return CollectivesSummary(cell, state, reason, len(results), figures, verdict, log, rank, facts, flags)
 
 
 def without_figures(cell_run: CellRun, cell: CollectivesCell, reason: str) -> CollectivesSummary:
@@ -41,8 +46,19 @@ def numbers(summary: CollectivesSummary) -> tuple[object, ...]:
 
 
 def flag_names(summary: CollectivesSummary) -> tuple[str, ...]:
-    """Collectives have no flags."""
-    return ()
+    """Of the bandwidths that it is known by."""
+    return tuple(flag.value for flag in summary.flags)
+
+
+def _conditions(cell: CollectivesCell, record: LaunchRecord) -> LaunchConditions:
+    """Flags of what :func:`_launch_values` gives."""
+    if cell.logs_choices:
+        return LaunchConditions()
+    result = payload(record, CollectivesResult)
+    flags = set(sweep_flags(collective_figures(cell, [result]).curves))
+    if gpus_are_shared(record.machine_telemetry, result.ranks):
+        flags.add(Flag.CONTENDED)
+    return LaunchConditions(tuple(flag.value for flag in sorted(flags)))
 
 
 def _launch_values(cell: CollectivesCell, record: LaunchRecord) -> dict[MetricKey, float | None]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 
 from torchscale.analysis.machine.hardware import hardware_figures
-from torchscale.analysis.summary.facts import cell_facts
+from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.machine import HardwareSummary
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
+from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag, foreign_share, gpus_are_shared
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.hardware import HardwareCell, HardwareResult
 from torchscale.schema.launch.record import LaunchRecord, payload
@@ -21,8 +22,9 @@ def summarize(cell_run: CellRun, cell: HardwareCell, repeats: int | None, run: R
     results = [payload(record, HardwareResult) for record in completed_launches(cell_run)]
     state, reason = cell_outcome(cell_run, None)
     figures = hardware_figures(results) if state is State.OK else None
-    facts = cell_facts(cell_run, state, _launch_values)
-    return HardwareSummary(cell, state, reason, len(results), figures, facts)
+    facts = cell_facts(cell_run, state, _launch_values, _conditions)
+    flags = tuple(sorted({Flag(name) for launch in facts.launches for name in launch.flags or ()}))
+    return HardwareSummary(cell, state, reason, len(results), figures, facts, flags)
 
 
 def without_figures(cell_run: CellRun, cell: HardwareCell, reason: str) -> HardwareSummary:
@@ -36,8 +38,17 @@ def numbers(summary: HardwareSummary) -> tuple[object, ...]:
 
 
 def flag_names(summary: HardwareSummary) -> tuple[str, ...]:
-    """Hardware cells have no flags."""
-    return ()
+    """``contended`` where other processes had part of the cores or GPUs."""
+    return tuple(flag.value for flag in summary.flags)
+
+
+def _conditions(record: LaunchRecord) -> LaunchConditions:
+    ranks = payload(record, HardwareResult).ranks
+    share = foreign_share([(rank.hostname, rank.host_load) for rank in ranks])
+    busy = share is not None and share > OTHER_PROCESSES_LIMIT
+    contended = busy or gpus_are_shared(record.machine_telemetry, ranks)
+    bounded = None if share is None else min(1.0, max(0.0, share))
+    return LaunchConditions((Flag.CONTENDED.value,) if contended else (), bounded)
 
 
 def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:

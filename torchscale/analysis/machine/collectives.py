@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from torchscale.analysis.machine.bus_factor import bus_factor
+from torchscale.analysis.stats.series import relative_half_width
+from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag, foreign_share
 from torchscale.config.choices import ElementType, Operation
 from torchscale.schema.cells.collectives import (
     CollectiveSample,
@@ -21,6 +23,19 @@ from torchscale.schema.cells.collectives import (
 
 _MIN_FIT_SIZES = 4
 """A line has two parameters; with two points more its residual says something."""
+_READABLE_SECONDS = 0.25
+"""Of a stretch over which the load of the host was read in ticks of 10 ms: its error is then 4 % of the cores, less
+than half the share that counts as contention."""
+_NOISY_HALF_WIDTH = 1 / 3
+"""Beyond it, the intervals of two sizes whose times differ by a factor of two overlap."""
+_MIN_CALLS = 5
+"""Fewer calls have an interval wider than that whatever they measure: t is 2.8 with four degrees of freedom, 4.3 with
+two."""
+_LOOP_OVER_CALL = 2.0
+"""A mean call of the timed loop over the median call timed by itself: the loop was interrupted. It is otherwise the
+shorter one, since it waits for nobody to read the clock."""
+_CLEARLY = 1.5
+"""NCCL and gloo change algorithm or protocol at some sizes, which may cost or gain some ten per cent."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,9 @@ class CollectivePoint:
         p50, p95, p99: Of calls timed one by one, each call's slowest rank.
         rank_spread: Slowest rank's mean over the fastest's, minus 1.
         wrong_elements: Over all ranks; ``None`` where nothing was checked.
+        half_width: Of the 95 % t-interval of the mean of the calls timed one by one, as a share of it; ``None`` with
+            fewer than two.
+        flags: ``contended`` or ``noisy`` (``docs/method.md``): its time is not the link's alone.
     """
 
     payload_bytes: int
@@ -47,6 +65,8 @@ class CollectivePoint:
     p99: float
     rank_spread: float
     wrong_elements: int | None
+    half_width: float | None = None
+    flags: tuple[Flag, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,8 +90,9 @@ class Curve:
 
     @property
     def peak(self) -> CollectivePoint:
-        """Where busbw is highest."""
-        return max(self.points, key=lambda point: point.busbw)
+        """Where busbw is highest, of the sizes without a flag; of all where every one has one."""
+        clean = [point for point in self.points if not point.flags]
+        return max(clean or self.points, key=lambda point: point.busbw)
 
 
 @dataclass(frozen=True)
@@ -122,23 +143,56 @@ def fit_latency(sizes: Sequence[float], seconds: Sequence[float]) -> LatencyFit 
     return LatencyFit(float(latency), float(1 / per_byte), math.sqrt(float(np.mean(deviations**2))))
 
 
+_OfRank = tuple[str, CollectiveSample]
+"""A rank's host, and what it measured."""
+
+
 def _curve(operation: Operation, dtype: ElementType, ranks: int, launches: Sequence[CollectivesResult]) -> Curve:
-    by_size: dict[int, list[list[CollectiveSample]]] = {}
+    by_size: dict[int, list[list[_OfRank]]] = {}
     for result in launches:
-        here: dict[int, list[CollectiveSample]] = {}
-        for sample in (sample for rank in result.ranks for sample in rank.samples):
-            if (sample.operation, sample.dtype) == (operation, dtype):
-                here.setdefault(sample.payload_bytes, []).append(sample)
+        here: dict[int, list[_OfRank]] = {}
+        for rank in result.ranks:
+            for sample in rank.samples:
+                if (sample.operation, sample.dtype) == (operation, dtype):
+                    here.setdefault(sample.payload_bytes, []).append((rank.hostname, sample))
         for size, samples in here.items():
             by_size.setdefault(size, []).append(samples)
     factor = _carried_share(operation, ranks)
-    points = tuple(_point(by_size[size], factor) for size in sorted(by_size))
+    points = with_order_checked([_point(by_size[size], factor) for size in sorted(by_size)])
     return Curve(
         operation,
         dtype,
         points,
-        fit_latency([point.payload_bytes for point in points], [point.seconds for point in points]),
+        _fit(points),
     )
+
+
+def _fit(points: Sequence[CollectivePoint]) -> LatencyFit | None:
+    """Over the sizes without a flag, where these are enough for a line."""
+    clean = [point for point in points if not point.flags]
+    fitted = clean if len(clean) >= _MIN_FIT_SIZES else points
+    return fit_latency([point.payload_bytes for point in fitted], [point.seconds for point in fitted])
+
+
+def with_order_checked(points: Sequence[CollectivePoint]) -> tuple[CollectivePoint, ...]:
+    """Points from the smallest message to the largest, with ``noisy`` where a larger one took clearly less: its whole
+    interval, :data:`_CLEARLY` times over. A change of algorithm or protocol may make a larger message faster, but by
+    less."""
+    checked: list[CollectivePoint] = []
+    fastest = math.inf
+    for point in reversed(points):
+        half, flags = point.half_width or 0.0, set(point.flags)
+        if point.seconds * (1 - half) > _CLEARLY * fastest:
+            flags.add(Flag.NOISY)
+        if not flags:
+            fastest = min(fastest, point.seconds * (1 + half))
+        checked.append(replace(point, flags=tuple(sorted(flags))))
+    return tuple(reversed(checked))
+
+
+def sweep_flags(curves: Sequence[Curve]) -> tuple[Flag, ...]:
+    """Flags of the bandwidths that a sweep is known by: only where an operation has no size without one."""
+    return tuple(sorted({flag for curve in curves for flag in curve.peak.flags}))
 
 
 def _carried_share(operation: Operation, ranks: int) -> float:
@@ -155,8 +209,9 @@ def _carried_share(operation: Operation, ranks: int) -> float:
     return factor
 
 
-def _point(launches: Sequence[Sequence[CollectiveSample]], factor: float) -> CollectivePoint:
+def _point(measured: Sequence[Sequence[_OfRank]], factor: float) -> CollectivePoint:
     """Of every launch, the samples of every rank."""
+    launches = [[sample for _, sample in ranks] for ranks in measured]
     first = launches[0][0]
     everyone = [sample for samples in launches for sample in samples]
     seconds = statistics.fmean(sample.mean_seconds for sample in everyone)
@@ -165,6 +220,7 @@ def _point(launches: Sequence[Sequence[CollectiveSample]], factor: float) -> Col
     ]
     p50, p95, p99 = (float(quantile) for quantile in np.quantile(slowest, (0.5, 0.95, 0.99)))
     checked = [sample.wrong_elements for sample in everyone if sample.wrong_elements is not None]
+    half_width = relative_half_width(slowest)
     algbw = first.payload_bytes / seconds
     return CollectivePoint(
         payload_bytes=first.payload_bytes,
@@ -181,7 +237,27 @@ def _point(launches: Sequence[Sequence[CollectiveSample]], factor: float) -> Col
             for samples in launches
         ),
         wrong_elements=sum(checked) if checked else None,
+        half_width=half_width,
+        flags=tuple(sorted({*_contended(measured), *_noisy(seconds, p50, half_width, len(slowest))})),
     )
+
+
+def _contended(launches: Sequence[Sequence[_OfRank]]) -> set[Flag]:
+    """In any launch, in the stretch of time in which it was measured."""
+    for ranks in launches:
+        loads = [(host, sample.host_load) for host, sample in ranks]
+        if any(load is None or load.wall_seconds < _READABLE_SECONDS for _, load in loads):
+            continue
+        share = foreign_share(loads, interrupts=False)
+        if share is not None and share > OTHER_PROCESSES_LIMIT:
+            return {Flag.CONTENDED}
+    return set()
+
+
+def _noisy(loop: float, median: float, half_width: float | None, calls: int) -> set[Flag]:
+    """By the calls that were timed one by one: their own scatter, and whether they agree with the timed loop."""
+    scatters = calls >= _MIN_CALLS and half_width is not None and half_width > _NOISY_HALF_WIDTH
+    return {Flag.NOISY} if scatters or loop > _LOOP_OVER_CALL * median else set()
 
 
 def _pairs(samples: Sequence[PairSample]) -> tuple[PairSample, ...]:

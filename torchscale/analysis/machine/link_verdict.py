@@ -119,12 +119,9 @@ def _judge(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopol
         return LinkVerdict(f"No verdict on the link: what {algorithm} can reach on it is not known.", ceiling=ceiling)
     share = peak.busbw / ceiling.bytes_per_second
     fits = share >= ceiling.expected_share
-    if not fits and _still_rises(curve):
-        return LinkVerdict(
-            f"No verdict on the link: the bus bandwidth of {curve.operation} still rises at the largest size; measure "
-            "larger ones (--max-bytes).",
-            ceiling=ceiling,
-        )
+    unfilled = None if fits else _not_filled(curve)
+    if unfilled is not None:
+        return LinkVerdict(f"No verdict on the link: {unfilled}.", ceiling=ceiling)
     words = (
         f"{curve.operation} reaches {format_byte_rate(peak.busbw)} of bus bandwidth, {format_percent(share, 0)} of "
         f"what {ceiling.link} carries ({format_byte_rate(ceiling.bytes_per_second)} per direction)"
@@ -144,6 +141,17 @@ def _judge(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopol
         tuple(_causes(machine)),
         ceiling,
     )
+
+
+def _not_filled(curve: Curve) -> str | None:
+    """Why a low peak is not the link's fault; ``None`` where it can be."""
+    if any(point.flags for point in curve.points if point.payload_bytes >= curve.peak.payload_bytes):
+        return f"sizes of {curve.operation} that fill it were contended or noisy; measure again on a quiet machine"
+    if _still_rises(curve):
+        return (
+            f"the bus bandwidth of {curve.operation} still rises at the largest size; measure larger ones (--max-bytes)"
+        )
+    return None
 
 
 def _still_rises(curve: Curve) -> bool:

@@ -9,6 +9,7 @@ from torchscale.analysis.machine.collectives import CollectiveFigures, Collectiv
 from torchscale.analysis.machine.hardware import HardwareFigures
 from torchscale.analysis.machine.link_verdict import Ceiling, LinkVerdict
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
+from torchscale.analysis.training.flags import Flag
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, NcclLog
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.memory import MemoryCell, MemoryRank, PredictedMemory
@@ -17,7 +18,8 @@ from torchscale.schema.state import State
 
 @dataclass(frozen=True)
 class CollectivesSummary:
-    """A sweep of collectives. ``place`` is rank 0's record, with the driver's view and the topology."""
+    """A sweep of collectives. ``place`` is rank 0's record, with the driver's view and the topology. ``flags`` are
+    those of the bandwidths that it is known by; each size has its own."""
 
     cell: CollectivesCell
     state: State
@@ -28,6 +30,7 @@ class CollectivesSummary:
     log: NcclLog | None = None
     place: CollectivesRank | None = None
     facts: CellFacts = NO_FACTS
+    flags: tuple[Flag, ...] = ()
 
     @property
     def ceiling(self) -> Ceiling | None:
@@ -50,6 +53,7 @@ class HardwareSummary:
     launches: int
     figures: HardwareFigures | None = None
     facts: CellFacts = NO_FACTS
+    flags: tuple[Flag, ...] = ()
 
 
 @dataclass(frozen=True)

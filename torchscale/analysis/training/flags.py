@@ -14,11 +14,12 @@ from torchscale.analysis.stats.ratios import log_ratio
 from torchscale.analysis.stats.series import relative_drift
 from torchscale.analysis.training.throughput import batch_half_width, batch_step_seconds
 from torchscale.schema.cells.training import Measurement
-from torchscale.schema.launch.rank import RankRecord
+from torchscale.schema.launch.rank import HostLoad, RankRecord
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.steps import RankSteps, StopRule
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.launch.training import TrainingResult
+from torchscale.schema.node.environment import RankIdentity
 from torchscale.util.units import format_percent
 
 DRIFT_LIMIT = 0.02
@@ -117,7 +118,7 @@ def is_throttled(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecor
     return read or any(rank.signals is not None and rank.signals.throttle_reasons for rank in ranks)
 
 
-def gpus_are_shared(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> bool:
+def gpus_are_shared(machines: Sequence[Telemetry | None], ranks: Sequence[RankIdentity]) -> bool:
     """Whether more processes computed on a GPU than ranks of ours. Counted, not looked up: in a container the driver
     may give the host's process numbers, or none."""
     ours = Counter((rank.device.uuid or "").removeprefix("GPU-") for rank in ranks)
@@ -134,14 +135,30 @@ def other_processes_shares(ranks: Sequence[RankRecord]) -> list[float] | None:
 
 
 def other_processes_share(ranks: Sequence[RankRecord]) -> float | None:
-    """Share of the cores' time during the measurement that did not go to the ranks; the worst rank's where ranks are
-    pinned. ``None`` where nothing was read."""
-    loads = [rank.host_load for rank in ranks]
-    if not loads or any(load.wall_seconds <= 0 or load.cores <= 0 for load in loads):
+    """:func:`foreign_share` during the measurement of training."""
+    return foreign_share([(rank.hostname, rank.host_load) for rank in ranks])
+
+
+def foreign_share(ranks: Sequence[tuple[str, HostLoad | None]], *, interrupts: bool = True) -> float | None:
+    """Share of the cores' time that did not go to the ranks, of which the hosts and loads are given; the worst rank's
+    where ranks are pinned. ``None`` where it was not read of all. Without ``interrupts`` what was spent in their
+    handlers is left out, and what the hypervisor took with it: ranks that only send cause it themselves."""
+    loads = [load for _, load in ranks if load is not None and load.wall_seconds > 0 and load.cores > 0]
+    if not loads or len(loads) < len(ranks):
         return None
+    if not interrupts:
+        loads = [_in_processes(load) for load in loads]
     if all(load.pinned for load in loads):
         return max((load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores) for load in loads)
-    return max(_unpinned_share(host) for host in ranks_by_host(ranks))
+    hosts: dict[str, list[HostLoad]] = {}
+    for (host, _), load in zip(ranks, loads, strict=True):
+        hosts.setdefault(host, []).append(load)
+    return max(map(_unpinned_share, hosts.values()))
+
+
+def _in_processes(load: HostLoad) -> HostLoad:
+    busy = max(0.0, load.busy_seconds - (load.interrupted_seconds or 0.0))
+    return load.model_copy(update={"busy_seconds": busy})
 
 
 def ranks_by_host(ranks: Sequence[RankRecord]) -> list[list[RankRecord]]:
@@ -152,9 +169,9 @@ def ranks_by_host(ranks: Sequence[RankRecord]) -> list[list[RankRecord]]:
     return list(hosts.values())
 
 
-def _unpinned_share(ranks: Sequence[RankRecord]) -> float:
+def _unpinned_share(loads: Sequence[HostLoad]) -> float:
     """Unpinned ranks of a host share its cores: what its first rank saw busy, less what they all used."""
-    first, used = ranks[0].host_load, math.fsum(rank.host_load.process_seconds for rank in ranks)
+    first, used = loads[0], math.fsum(load.process_seconds for load in loads)
     return max(0.0, first.busy_seconds - used) / (first.wall_seconds * first.cores)
 
 

@@ -51,6 +51,7 @@ def memory_export(summary: MemorySummary) -> MemoryExport:
         launches=summary.launches,
         hosts=tuple(node.hostname for node in summary.facts.nodes),
         autopsy=summary.facts.autopsy,
+        flags=(),
         ranks=summary.ranks,
         prediction_error=summary.prediction_error,
     )
@@ -66,6 +67,7 @@ def hardware_export(summary: HardwareSummary) -> HardwareExport:
         launches=summary.launches,
         hosts=tuple(node.hostname for node in summary.facts.nodes),
         autopsy=summary.facts.autopsy,
+        flags=tuple(flag.value for flag in summary.flags),
         figures=None if summary.figures is None else _hardware_figures(summary.figures),
     )
 
@@ -110,6 +112,7 @@ def collectives_export(summary: CollectivesSummary) -> CollectivesExport:
         launches=summary.launches,
         hosts=tuple(node.hostname for node in summary.facts.nodes),
         autopsy=summary.facts.autopsy,
+        flags=tuple(flag.value for flag in summary.flags),
         figures=None if summary.figures is None else _collective_figures(summary, summary.figures),
         verdict=None if summary.verdict is None else _verdict(summary.verdict),
         transports=() if summary.log is None else summary.log.transports,
@@ -144,6 +147,7 @@ def _curve(summary: CollectivesSummary, curve: Curve) -> CurveExport:
                 rank_spread=point.rank_spread,
                 wrong_elements=point.wrong_elements,
                 link_share=summary.link_share(point),
+                flags=tuple(flag.value for flag in point.flags),
             )
             for point in curve.points
         ),

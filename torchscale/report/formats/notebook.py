@@ -13,7 +13,6 @@ from torchscale.report.sections.headline import headline
 from torchscale.report.text.figures import (
     STEP_MEAN,
     THROUGHPUT,
-    UNCERTAINTY,
     efficiency_value,
     state_value,
 )
@@ -21,7 +20,7 @@ from torchscale.report.text.labels import identity_columns, identity_values, plu
 
 _MOST_ROWS = 20
 """Of a run: about a screen. Frames have all."""
-_FIGURES = (THROUGHPUT, UNCERTAINTY, STEP_MEAN)
+_FIGURES = (THROUGHPUT, STEP_MEAN)
 
 
 def runs_html(runs: Mapping[str, RunSummary]) -> str:

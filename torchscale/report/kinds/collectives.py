@@ -11,6 +11,7 @@ from torchscale.report.exporters.figure import Figure
 from torchscale.report.formats.export import machine_row
 from torchscale.report.formats.machine_export import collectives_export
 from torchscale.report.sections.collectives import collectives_section
+from torchscale.report.text.machine import flagged_sizes
 from torchscale.schema.cells.collectives import CollectivesCell
 from torchscale.schema.exports.machine import CollectivesExport
 from torchscale.schema.exports.summary_row import ColumnValue
@@ -32,9 +33,11 @@ def outcome(summary: CollectivesSummary, record: LaunchRecord | None = None) -> 
     curves = [] if summary.figures is None else [c for c in summary.figures.curves if c.operation != "barrier"]
     if not curves:
         return "ok"
-    best = max(curves, key=lambda curve: curve.peak.busbw)
+    best = max([curve for curve in curves if not curve.peak.flags] or curves, key=lambda curve: curve.peak.busbw)
     size = format_bytes(best.peak.payload_bytes)
-    return f"up to {format_byte_rate(best.peak.busbw)} bus bandwidth ({best.operation} of {size})"
+    text = f"up to {format_byte_rate(best.peak.busbw)} bus bandwidth ({best.operation} of {size})"
+    left_out = "" if summary.figures is None else flagged_sizes(summary.figures)
+    return text + (f"; {left_out}" if left_out else "")
 
 
 def csv_row(summary: CollectivesSummary) -> dict[str, ColumnValue]:
@@ -49,7 +52,8 @@ def figures(summary: CollectivesSummary) -> tuple[Figure, ...]:
         Figure(
             "bus_bandwidth_bytes_per_second",
             "B/s",
-            "the highest bus bandwidth over all sizes, as nccl-tests defines it; mean over ranks and launches",
+            "the highest bus bandwidth over the sizes without a flag, as nccl-tests defines it; mean over ranks and "
+            "launches",
             curve.peak.busbw,
             higher_is_better=True,
             labels={"operation": curve.operation, "dtype": curve.dtype},

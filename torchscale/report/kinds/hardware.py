@@ -11,6 +11,7 @@ from torchscale.report.exporters.figure import Figure
 from torchscale.report.formats.export import machine_row
 from torchscale.report.formats.machine_export import hardware_export
 from torchscale.report.sections.compute import hardware_section
+from torchscale.report.text.machine import format_warning
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.exports.machine import HardwareExport
 from torchscale.schema.exports.summary_row import ColumnValue
@@ -32,7 +33,8 @@ def outcome(summary: HardwareSummary, record: LaunchRecord | None = None) -> str
     figures = summary.figures
     parts = [f"{rates.dtype} {format_flops(rates.peak)}" for rates in (figures.matmuls if figures else ())]
     copies = None if figures is None else figures.memory_bytes_per_second
-    return ", ".join([*parts, *([f"copies {format_byte_rate(copies)}"] if copies else [])])
+    text = ", ".join([*parts, *([f"copies {format_byte_rate(copies)}"] if copies else [])])
+    return text + format_warning(summary.flags)
 
 
 def csv_row(summary: HardwareSummary) -> dict[str, ColumnValue]:

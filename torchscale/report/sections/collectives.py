@@ -22,11 +22,12 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    Tone,
     optional_value,
     shortened,
 )
 from torchscale.report.text.labels import chart_name
-from torchscale.report.text.machine import format_fit
+from torchscale.report.text.machine import flagged_sizes, format_fit, point_flag_lines
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 _MAX_DISTINCT = 12
@@ -52,9 +53,13 @@ def collectives_section(summary: RunSummary) -> Section:
 
 
 def _key(summary: RunSummary) -> str:
-    """The highest bus bandwidth."""
-    rates = [curve.peak.busbw for sweep in summary.collectives if sweep.figures for curve in sweep.figures.curves]
-    return f"up to {format_byte_rate(max(rates))} bus bandwidth" if rates else ""
+    """The highest bus bandwidth, of a size without a warning where there is one."""
+    peaks = [curve.peak for sweep in summary.collectives if sweep.figures for curve in sweep.figures.curves]
+    rates = [peak.busbw for peak in peaks if not peak.flags] or [peak.busbw for peak in peaks]
+    if not rates:
+        return ""
+    warning = "" if any(not peak.flags for peak in peaks) else ", every size with a warning"
+    return f"up to {format_byte_rate(max(rates))} bus bandwidth{warning}"
 
 
 def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list[Block]:
@@ -87,6 +92,9 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
     if figures.pairs:
         blocks.append(_pairs_table(figures, title))
     notes = [f"Not measured: {what}: {shortened(text)}" for what, text in figures.unsupported]
+    left_out = flagged_sizes(figures)
+    if left_out:
+        notes += [f"{left_out}.", *(f"{line}." for line in point_flag_lines(figures))]
     if sweep.log is not None and sweep.log.transports:
         notes.append(f"NCCL transports: {', '.join(sweep.log.transports)}.")
     if sweep.verdict is not None:
@@ -142,9 +150,9 @@ def _table(sweep: CollectivesSummary, figures: CollectiveFigures, title: str) ->
             (
                 TableValue(curve.operation),
                 TableValue(curve.dtype),
-                TableValue(format_seconds(first.seconds), first.seconds),
+                _time_value(first),
                 TableValue(format_seconds(first.p95), first.p95),
-                TableValue(format_byte_rate(peak.busbw), peak.busbw) if peak.payload_bytes else DASH,
+                _busbw_value(peak),
                 *((_link_value(sweep, peak),) if sweep.ceiling is not None else ()),
                 TableValue(format_bytes(peak.payload_bytes), peak.payload_bytes) if peak.payload_bytes else DASH,
                 TableValue(format_percent(spread, 0), spread),
@@ -186,11 +194,16 @@ def _sizes_table(caption: str, curves: Sequence[Curve], value: Callable[[Collect
 
 
 def _time_value(point: CollectivePoint) -> TableValue:
-    return TableValue(format_seconds(point.seconds), point.seconds)
+    return _marked(format_seconds(point.seconds), point.seconds, point)
 
 
 def _busbw_value(point: CollectivePoint) -> TableValue:
-    return TableValue(format_byte_rate(point.busbw), point.busbw) if point.busbw else DASH
+    return _marked(format_byte_rate(point.busbw), point.busbw, point) if point.busbw else DASH
+
+
+def _marked(text: str, value: float, point: CollectivePoint) -> TableValue:
+    """With ``*`` where the size has a warning; the notes say which."""
+    return TableValue(f"{text}*", value, Tone.CAUTION) if point.flags else TableValue(text, value)
 
 
 def _pairs_table(figures: CollectiveFigures, title: str) -> Table:

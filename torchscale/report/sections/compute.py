@@ -75,6 +75,13 @@ def hardware_section(summary: RunSummary) -> Section:
     blocks: list[Block] = [Paragraph(note), Table("Matmuls", columns, tuple(products))]
     if copies:
         blocks.append(Table("Copies and disk", copy_columns, copies))
+    warnings = tuple(
+        f"{plural(ceilings.cell.world_size, 'device')} at once, {flag.value}: {flag.explanation}."
+        for ceilings, _ in measured
+        for flag in ceilings.flags
+    )
+    if warnings:
+        blocks.append(Bullets(warnings))
     return Section("Peak rates", "ceilings", tuple(blocks), Group.MACHINE, _ceilings_key(measured))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -11,7 +12,13 @@ from rich.table import Table
 from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.summary.machine import CollectivesSummary, HardwareSummary, MemorySummary
 from torchscale.config.strategy import strategy_label
-from torchscale.report.text.machine import copy_label, format_fit, format_slowest_share
+from torchscale.report.text.machine import (
+    copy_label,
+    format_fit,
+    format_slowest_share,
+    format_warning,
+    point_flag_lines,
+)
 from torchscale.schema.state import State
 from torchscale.util.units import (
     format_byte_rate,
@@ -40,6 +47,8 @@ def _print_sweep(summary: CollectivesSummary, console: Console) -> None:
     console.print(f"\n[bold]Collectives[/bold] ({escape(words)}, {escape(figures.backend)})")
     for curve in figures.curves:
         _print_curve(summary, curve, console)
+    for line in point_flag_lines(figures):
+        console.print(f"* {line}", style="dim", markup=False, soft_wrap=True)
     _print_pairs(figures, console)
     for what, said in figures.unsupported:
         console.print(f"not measured: {what}: {said}", markup=False, soft_wrap=True)
@@ -88,6 +97,8 @@ def _print_ceilings(summary: HardwareSummary, console: Console) -> None:
         console.print(f"\ndisk at {disk.path}: written {written}, read {read}{warm}", markup=False, soft_wrap=True)
     for dtype, said in figures.unsupported:
         console.print(f"not measured: {dtype}: {said}", markup=False, soft_wrap=True)
+    for flag in summary.flags:
+        console.print(f"warning: {flag.value}: {flag.explanation}", markup=False, soft_wrap=True)
 
 
 def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
@@ -128,10 +139,12 @@ def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) ->
     placed = "in place" if curve.points[0].in_place else "out of place"
     if curve.operation == "barrier":
         point = curve.points[0]
-        console.print(f"\nbarrier: {format_seconds(point.seconds)}, p95 {format_seconds(point.p95)}")
+        warning = format_warning(point.flags)
+        console.print(f"\nbarrier: {format_seconds(point.seconds)}, p95 {format_seconds(point.p95)}{warning}")
         return
     console.print(f"\n{curve.operation}, {placed}")
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    flagged = any(point.flags for point in curve.points)
     for heading in _HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     for point in curve.points:
@@ -139,7 +152,7 @@ def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) ->
             str(point.payload_bytes),
             str(point.elements),
             curve.dtype,
-            f"{point.seconds * 1e6:,.1f}",
+            f"{point.seconds * 1e6:,.1f}{'*' * bool(point.flags)}",
             _gigabytes(point.algbw),
             _gigabytes(point.busbw),
             f"{point.p95 * 1e6:,.1f}",
@@ -147,12 +160,19 @@ def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) ->
             "–" if point.wrong_elements is None else str(point.wrong_elements),
         )
     console.print(table)
-    average = sum(point.busbw for point in curve.points) / len(curve.points)
+    clean = [point for point in curve.points if not point.flags]
+    average = statistics.fmean(point.busbw for point in clean or curve.points)
     line = f"average busbw {format_byte_rate(average)}, highest {format_byte_rate(curve.peak.busbw)}"
+    if flagged:
+        line += f" ({_counted(len(clean), len(curve.points))})"
     share, fit = summary.link_share(curve.peak), format_fit(curve)
     if share is not None and summary.ceiling is not None:
         line += f" ({format_percent(share, 0)} of {summary.ceiling.link})"
     console.print(line + (f"; time ≈ {fit}" if fit else ""), style="dim", markup=False, soft_wrap=True)
+
+
+def _counted(clean: int, sizes: int) -> str:
+    return f"of {clean} of {sizes} sizes without a warning" if clean else "every size has a warning"
 
 
 def _gigabytes(per_second: float) -> str:

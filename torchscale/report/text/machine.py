@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from torchscale.analysis.machine.collectives import Curve
+import re
+from collections.abc import Sequence
+
+from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.machine.hardware import CopyRate
-from torchscale.util.units import format_byte_rate, format_percent, format_seconds
+from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
+from torchscale.report.text.labels import listed, plural
+from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 
 def format_fit(curve: Curve) -> str:
@@ -30,3 +35,65 @@ def copy_label(rate: CopyRate) -> str:
 def format_slowest_share(share: float) -> str:
     """The slowest device relative to the mean; – where all are equal (within 0.05 %)."""
     return "–" if share > -0.0005 else format_percent(share)
+
+
+def flagged_sizes(figures: CollectiveFigures) -> str:
+    """``5 of 14 sizes contended or noisy, left out of the highest bandwidth``, of all operations together; empty where
+    none is."""
+    points = [point for curve in figures.curves for point in curve.points]
+    flagged = [point for point in points if point.flags]
+    names = " or ".join(sorted({flag.value for point in flagged for flag in point.flags}))
+    if not flagged:
+        return ""
+    if len(flagged) == len(points):
+        return f"every size {names}"
+    text = f"{len(flagged)} of {plural(len(points), 'size')} {names}, left out of the highest bandwidth"
+    without_others = list(dict.fromkeys(curve.operation for curve in figures.curves if curve.peak.flags))
+    if not without_others:
+        return text
+    return f"{text} where others are left: not of {listed(without_others)}"
+
+
+def point_flag_lines(figures: CollectiveFigures) -> list[str]:
+    """``noisy (its calls scatter …): all_reduce of 2 KiB``: each flag that a size has, what it says, and where."""
+    lines = []
+    for flag, text in _POINT_FLAGS.items():
+        named = [
+            f"{curve.operation} of {_sizes(curve, flag)}" if curve.points[-1].payload_bytes else curve.operation
+            for curve in figures.curves
+            if any(flag in point.flags for point in curve.points)
+        ]
+        if named:
+            lines.append(f"{flag.value} ({text}): {listed(named)}")
+    return lines
+
+
+def _sizes(curve: Curve, flag: Flag) -> str:
+    """``2 KiB, 8 KiB to 32 KiB``: neighbouring sizes as a range."""
+    ranges: list[tuple[int, int]] = []
+    before = -1
+    for place, point in enumerate(curve.points):
+        if flag in point.flags:
+            start = ranges.pop()[0] if ranges and place == before + 1 else point.payload_bytes
+            ranges.append((start, point.payload_bytes))
+            before = place
+    return ", ".join(_whole(first) if first == last else f"{_whole(first)} to {_whole(last)}" for first, last in ranges)
+
+
+def _whole(size: int) -> str:
+    """``16 KiB``: sizes are mostly powers of two."""
+    return re.sub(r"\.0+ ", " ", format_bytes(size))
+
+
+def format_warning(flags: Sequence[Flag]) -> str:
+    """``  warning: contended``, after a figure; empty without flags."""
+    return f"  warning: {', '.join(flag.value for flag in flags)}" if flags else ""
+
+
+_POINT_FLAGS = {
+    Flag.CONTENDED: f"other processes took over {format_percent(OTHER_PROCESSES_LIMIT, 0)} of the cores while it was "
+    "measured",
+    Flag.NOISY: "its calls scatter (the 95 % interval of their mean reaches over a third from it), the timed loop took "
+    "over twice the median call, or a larger message took clearly less time",
+}
+"""What they say of one size of a collective (``docs/method.md``)."""

@@ -10,6 +10,7 @@ from pydantic import Field
 from torchscale.config.choices import DeviceRequest, ElementType, Operation
 from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, Positive
 from torchscale.schema.ident import content_hash
+from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.node.environment import RankIdentity
 from torchscale.schema.node.probe import DriverFacts
 
@@ -78,6 +79,8 @@ class CollectiveSample(Frozen):
         call_seconds: Of calls timed one by one, in a second pass.
         wrong_elements: Of this rank's result that are not exactly what they should be; ``None`` where there is no
             result to check.
+        host_load: Of the stretch of time in which it was measured, with its neighbours where it took too short to be
+            read alone. ``None`` in records of versions that did not read it.
     """
 
     operation: Operation
@@ -88,6 +91,7 @@ class CollectiveSample(Frozen):
     mean_seconds: Positive
     call_seconds: tuple[Positive, ...]
     wrong_elements: int | None
+    host_load: HostLoad | None = None
 
 
 class PairSample(Frozen):

@@ -10,6 +10,7 @@ from pydantic import Field
 from torchscale.config.choices import DeviceRequest, MatmulType
 from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, Positive
 from torchscale.schema.ident import content_hash
+from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.node.environment import RankIdentity
 
 CopyKind = Literal["device", "host_to_device", "device_to_host", "device_to_device"]
@@ -89,7 +90,8 @@ class DiskSample(Frozen):
 
 class HardwareRank(RankIdentity):
     """What one rank measured of its device: ``rank-R.json``. ``unsupported`` names dtypes that it cannot multiply, and
-    GPUs that it cannot copy to."""
+    GPUs that it cannot copy to. ``host_load`` is of products and copies together, without the disk; ``None`` in records
+    of versions that did not read it."""
 
     kind: Literal["hardware"] = "hardware"
     schema_version: int = SCHEMA_VERSION
@@ -97,6 +99,7 @@ class HardwareRank(RankIdentity):
     copies: tuple[CopySample, ...]
     disk: DiskSample | None = None
     unsupported: dict[str, str] = Field(default_factory=dict)
+    host_load: HostLoad | None = None
 
 
 class HardwareResult(Frozen):

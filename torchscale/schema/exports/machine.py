@@ -30,6 +30,8 @@ class MachineCellExport(Export):
     """Machines that its ranks ran on, by name."""
     autopsy: Autopsy | None
     """Of a launch that made no progress, or whose ranks called collectives that do not fit together."""
+    flags: tuple[str, ...]
+    """Cautions about its figures; of collectives about the highest bandwidths, as each size has its own."""
 
 
 class CollectivePointExport(Export):
@@ -55,6 +57,8 @@ class CollectivePointExport(Export):
     """Over all ranks; null where nothing was checked."""
     link_share: float | None
     """busbw over the rated bandwidth of the link in one direction; null where that is not known."""
+    flags: tuple[str, ...]
+    """``contended`` or ``noisy``: its time is not the link's alone."""
 
 
 class LatencyFitExport(Export):

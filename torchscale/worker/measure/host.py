@@ -16,6 +16,7 @@ import psutil
 import torch
 
 from torchscale.schema.launch.rank import HostLoad, MemoryUse
+from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.measure.fixed_work import FixedWork
 from torchscale.worker.measure.run_queue import RunQueueMeter
 
@@ -37,6 +38,11 @@ class HostLoadMeter:
         """Between two batches."""
         if self._fixed_work is not None:
             self._fixed_work.sample()
+
+    @property
+    def seconds(self) -> float:
+        """Since construction."""
+        return perf_counter() - self._wall
 
     def read(self) -> HostLoad:
         """Seconds since construction: wall time, busy time of the CPUs, CPU time of this rank with its loader
@@ -101,6 +107,12 @@ def usable_cpus() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
+
+
+def host_load_meter(task: LaunchTask, *, with_fixed_work: bool = False) -> HostLoadMeter:
+    """A meter of the cores that are this rank's, or where ranks share cores, of the launch's."""
+    pinned = task.cpu_sets is not None and task.exclusive_cores
+    return HostLoadMeter(usable_cpus() if pinned else launch_cpus(), pinned=pinned, with_fixed_work=with_fixed_work)
 
 
 def _busy_seconds(cpus: tuple[int, ...]) -> tuple[float, float]:

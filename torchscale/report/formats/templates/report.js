@@ -12,7 +12,7 @@
     const down = (value) => bottom + (top - bottom) * share(value, y, log[1]);
     const marks = points.flatMap(({ name, x: xs, y: ys, low, high, at }) => xs.map((value, place) => {
       const ends = low && low[place] !== high[place]
-        ? ` (${number.format(low[place])} to ${number.format(high[place])})` : "";
+        ? ` (${number.format(low[place])} to ${high[place] === null ? "∞" : number.format(high[place])})` : "";
       const where = at?.[place] ?? number.format(value);
       const [h, v] = [across(value), down(ys[place])];
       return { box: [h, h, v, v], text: `${name}: ${number.format(ys[place])}${ends} at ${where}` };

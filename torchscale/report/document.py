@@ -341,6 +341,7 @@ class Section:
         group: One that belongs to a group is folded where the medium allows.
         key: Its main figure, shown beside the title.
         on_paper: Whether pages have it; charts that are read by zooming are for the screen.
+        unfolded: Whether it stands open on the first page, before the causes.
     """
 
     title: str
@@ -349,6 +350,7 @@ class Section:
     group: Group | None = None
     key: str = ""
     on_paper: bool = True
+    unfolded: bool = False
 
 
 @dataclass(frozen=True)

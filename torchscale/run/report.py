@@ -15,7 +15,7 @@ from torchscale.report.build import build_document
 from torchscale.report.document import Document
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.report_export import summary_json
-from torchscale.report.sections.profile import profile_document
+from torchscale.report.sections.profile_document import profile_document
 from torchscale.report.sections.selection import detailed_cells
 from torchscale.report.sections.verdict import verdict
 from torchscale.report.terminal.cell import print_cell

@@ -87,3 +87,12 @@ def test_no_section_of_markdown_is_empty(summary: RunSummary) -> None:
     for part in parts:
         title, *lines = [line for line in part.splitlines() if line]
         assert len(lines) >= 2, f"{title} has only its key figure"
+
+
+def test_a_column_without_a_warning_takes_no_room() -> None:
+    plan = cells()
+    quiet = run({cell.id: [launch_record(cell)] for cell in plan})
+    titles = [column.title for column in table_of(build_document(summarize(quiet)), "cells").compact().columns]
+    assert "reason or warnings" not in titles
+    noisy = table_of(build_document(summarize(mixed_run())), "cells").compact()
+    assert "reason or warnings" in [column.title for column in noisy.columns]

@@ -123,9 +123,8 @@ def photograph(page: Path) -> None:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM_ARGUMENTS)
         view = browser.new_page(viewport={"width": 1280, "height": 1150})
         view.goto(page.as_uri())
-        view.wait_for_selector(".plot .main-svg")
-        view.evaluate("dispatchEvent(new Event('beforeprint'))")  # draws what is not near the window yet
         view.screenshot(path=str(PICTURES / "report.png"))
+        view.evaluate("dispatchEvent(new Event('beforeprint'))")  # unfolds what the next picture shows
         view.locator("section[aria-labelledby=lost] .charts").screenshot(path=str(PICTURES / "lost.png"))
         browser.close()
 

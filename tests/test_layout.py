@@ -52,7 +52,6 @@ TESTED_BY: dict[str, str] = {
     "report/text/labels.py": "report/test_build.py",
     "report/formats/comparison_export.py": "report/formats/test_exports.py",
     "report/formats/export.py": "report/test_build.py",
-    "report/sections/cells.py": "report/test_build.py",
     "report/formats/machine_export.py": "report/formats/test_exports.py",
     "report/formats/report_export.py": "report/formats/test_exports.py",
     "report/sections/charts.py": "report/test_build.py",

@@ -97,8 +97,8 @@ def test_a_table_holds_every_cell_with_its_state_and_reason(document: Document) 
     rows = [[value.text for value in row] for row in table.rows]
     assert [row[4] for row in rows] == ["ok", "ok", "skipped", "ok", "oom", "skipped"]
     assert rows[4][-1] == "rank 1: CUDA out of memory"
-    assert rows[1][5:7] == ["129 (128 to 129)", "64.3"]
-    assert rows[4][5:11] == ["–"] * 6
+    assert rows[1][5:7] == ["129 (128 to 129)", "80.7 %"]
+    assert rows[4][5:8] == ["–"] * 3
 
 
 def test_csv_has_the_columns_that_were_promised_first(summary: RunSummary) -> None:
@@ -205,7 +205,7 @@ def test_hostile_model_names_reach_charts_as_text() -> None:
 def test_markdown_has_a_row_for_every_cell(document: Document) -> None:
     text = render_markdown(document)
     assert text.startswith("# Training scaling: experiment")
-    assert text.count("| tiny-resnet |") == 1 + 3 + 6  # by series, measured, all
+    assert text.count("| tiny-resnet |") == 1 + 3 + 3 + 6  # by series, throughput, step times, all
     assert "rank 1: CUDA out of memory" in text
 
 

@@ -315,7 +315,7 @@ def test_a_long_table_is_filtered_sorted_and_turned_in_the_browser(browser: Brow
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.goto(path.as_uri())
-    section = page.locator("section[aria-labelledby=cells]")
+    section = page.locator("section[aria-labelledby=all-cells]")
     section.locator("summary").first.click()
     shown = section.locator("table.searchable tbody tr")
     count = section.get_by_role("status").first

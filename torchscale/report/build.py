@@ -8,7 +8,7 @@ from dataclasses import replace
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import ChartGrid, Document, Group, Overview, Section, shortened
 from torchscale.report.kinds import report_kind
-from torchscale.report.sections.cells import cells_section
+from torchscale.report.sections.cells import cells_section, every_cell_section, throughput_section
 from torchscale.report.sections.environment import environment_section
 from torchscale.report.sections.method import method_section
 from torchscale.report.sections.reproduce import reproduce_section
@@ -40,6 +40,8 @@ def build_document(
     ]
     of_all = (
         cells_section(summary),
+        every_cell_section(summary),
+        throughput_section(summary),
         environment_section(summary),
         method_section(summary),
         reproduce_section(summary),
@@ -70,6 +72,8 @@ def _with_chart(first: Overview, sections: Sequence[Section]) -> Overview:
 
 
 def _place(section: Section) -> int:
-    """Its group's place; sections of one group keep their order, and the table of cells comes first."""
+    """Its group's place; sections of one group keep their order, and tables of cells come first."""
     groups = list(Group)
-    return -1 if section.anchor == "cells" else groups.index(section.group) if section.group else len(groups)
+    if section.anchor in ("cells", "all-cells"):
+        return -1
+    return groups.index(section.group) if section.group else len(groups)

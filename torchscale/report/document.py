@@ -57,6 +57,8 @@ class TableValue(NamedTuple):
 
 DASH = TableValue("–", None, Tone.DIM)
 """Shown where nothing was measured."""
+_NOTHING = {DASH.text, ""}
+"""Texts that say nothing."""
 
 
 def optional_value(number: float | None, format_number: Callable[[float], str]) -> TableValue:
@@ -95,17 +97,17 @@ class Table:
     searchable: bool = False
 
     def compact(self) -> Table:
-        """Without columns of dashes, and without optional columns whose rows share a value: the caption names it."""
+        """Without empty columns, and without optional columns whose rows share a value: the caption names it."""
         if len(self.rows) < _FEWEST_ROWS:
             return self
         shared = {
             number: texts.pop()
             for number, column in enumerate(self.columns)
-            if len(texts := {row[number].text for row in self.rows}) == 1 and (column.optional or texts == {DASH.text})
+            if len(texts := {row[number].text for row in self.rows}) == 1 and (column.optional or texts <= _NOTHING)
         }
         if not shared:
             return self
-        named = [f"{self.columns[number].title} {text}" for number, text in shared.items() if text != DASH.text]
+        named = [f"{self.columns[number].title} {text}" for number, text in shared.items() if text not in _NOTHING]
         kept = [number for number in range(len(self.columns)) if number not in shared]
         return self._part(kept, f"{self.caption} ({', '.join(named)})" if named else self.caption)
 
@@ -341,6 +343,7 @@ class Section:
         group: One that belongs to a group is folded where the medium allows.
         key: Its main figure, shown beside the title.
         on_paper: Whether pages have it; charts that are read by zooming are for the screen.
+        unfolded: Whether it stands open on the first page, before the causes.
     """
 
     title: str
@@ -349,6 +352,7 @@ class Section:
     group: Group | None = None
     key: str = ""
     on_paper: bool = True
+    unfolded: bool = False
 
 
 @dataclass(frozen=True)

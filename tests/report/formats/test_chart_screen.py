@@ -109,3 +109,8 @@ def test_text_of_others_stays_text() -> None:
 def test_a_value_without_a_number_is_null() -> None:
     chart = replace(LINE, series=(ChartSeries("a", (1.0, 2.0), (1.0, float("inf"))),))
     assert values_of(chart)["points"][0]["y"] == [1.0, None]
+
+
+def test_values_that_are_nearly_equal_lie_below_the_frame() -> None:
+    chart = replace(LINE, series=(ChartSeries("a", (1.0, 2.0, 4.0), (100.0, 99.9, 99.8)),))
+    assert values_of(chart)["y"] == [0.0, pytest.approx(105.0)]

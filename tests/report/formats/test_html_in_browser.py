@@ -146,8 +146,8 @@ def test_sections_are_folded_and_open_by_link_button_and_print(browser: Browser,
     assert folds.count() > 5
     assert opened.count() == 0
     assert page.evaluate("document.documentElement.scrollHeight") <= 5 * 800
-    page.get_by_role("link", name="Measured?").click()
-    page.wait_for_selector("details.fold[open] #cells")
+    page.get_by_role("link", name="Scales?").click()
+    page.wait_for_selector("details.fold[open] #scaling")
     page.mouse.wheel(0, 3000)
     assert page.get_by_role("navigation", name="Report").is_visible(), "it stays at the top of the window"
     page.evaluate("dispatchEvent(new Event('beforeprint'))")

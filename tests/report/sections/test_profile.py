@@ -10,7 +10,7 @@ from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
-from torchscale.report.sections.profile import profile_document
+from torchscale.report.sections.profile_document import profile_document
 from torchscale.report.terminal.profile import print_predictions
 
 
@@ -19,9 +19,10 @@ def test_one_recording_is_a_report_of_its_own() -> None:
     text = render_markdown(document)
     assert "# Training profile: mine" in text
     assert "Sync stall time: 5.0 %" in text
+    assert "- Limited by? **" in text
     assert "| all\\_reduce |" in text
     assert "torchscale docs profile" in text
-    assert render_html(document).count("<h2") == 2
+    assert render_html(document).count("<h2") == 3
     assert render_pdf(document).startswith(b"%PDF")
 
 

@@ -11,6 +11,7 @@ from tests.report.sections.test_headline import STEADY, launched
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary
 from torchscale.analysis.summary.run import RunSummary, summarize
+from torchscale.report.build import build_document
 from torchscale.report.document import Status, Tone
 from torchscale.report.sections.causes import cause_groups
 from torchscale.report.sections.status import statuses
@@ -115,14 +116,16 @@ def test_the_costliest_cause_is_the_limit() -> None:
     assert (clean["Limited by?"].answer, clean["Limited by?"].tone) == ("nothing found", Tone.PLAIN)
 
 
-def test_a_folder_of_profiles_alone_is_asked_other_questions() -> None:
+def test_a_folder_of_profiles_alone_answers_the_same_questions() -> None:
     found = diagnosed_run()
     profiled = found.cells[1]
     planned = profiled.planned.model_copy(update={"skip_reason": "profiled, not measured"})
     alone = replace(found, cells=(CellRun(planned, (), profiled.profile),))
     rows = answers(summarize(alone))
-    assert list(rows) == ["Recorded?", "Limited by?"] or list(rows) == ["Recorded?"]
-    assert rows["Recorded?"].text == "1 cell profiled; throughput and scaling were not measured"
+    assert list(rows) == ["Measured?", "Fits?", "Scales?", "Limited by?", "Certain?"]
+    assert rows["Measured?"].answer == "recorded"
+    assert rows["Scales?"].answer == "not measured"
+    assert build_document(summarize(alone)).section("cells") is None
 
 
 def test_the_machine_is_asked_for_its_rates() -> None:

@@ -30,6 +30,8 @@ from torchscale.report.formats.palette import (
 
 _INCHES = {"small": 2.32, "normal": 3.54, "wide": 7.24}
 """Widths: three or two in a row of the page, or one; at these sizes the fonts have their size in print."""
+_TOP = 1.05
+"""Upper end of an axis from 0, of the largest value."""
 _POINTS_PER_INCH = 72
 """The unit of matplotlib's SVG."""
 _HEIGHT_INCHES, _SMALL_HEIGHT_INCHES = 2.1, 1.45
@@ -224,7 +226,8 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
         ticks = log_ticks(y for series in chart.series for y in series.y)
         _make_log(axes.set_yscale, axes.set_yticks, ticks, [f"{tick:,.12g}" for tick in ticks])
     elif chart.y_from_zero:
-        axes.set_ylim(bottom=0, top=cut_at(chart))
+        # The default margin is a share of the values' range: marks of values that are nearly equal would be cut off.
+        axes.set_ylim(0, cut_at(chart) or max(axes.get_ylim()[1], _TOP * axes.dataLim.y1))
     if not chart.log_y:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     if chart.x_names:

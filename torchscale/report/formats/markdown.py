@@ -32,7 +32,7 @@ def render_markdown(document: Document) -> str:
     parts = [f"# {_text(document.title)}", _text(document.subtitle), *_first(document)]
     for section in document.sections:
         texts = [text for block in section.blocks if (text := _block(block))]
-        if texts or section.key:
+        if texts:
             parts += [
                 f"## {_text(section.title)}",
                 *([_text(f"{_capital(section.key)}.")] if section.key else []),
@@ -44,7 +44,7 @@ def render_markdown(document: Document) -> str:
 def render_summary(document: Document) -> str:
     """The first screen and the main table as Markdown of at most :data:`MAX_SUMMARY_LINES` lines, for pull requests and
     job summaries."""
-    section = document.section("cells")
+    section = document.section("all-cells") or document.section("cells")
     table = next((block for block in section.blocks if isinstance(block, Table)), None) if section else None
     parts = [f"## {_text(document.title)}", *_first(document)]
     lines = "\n\n".join(parts).splitlines()[:_MAX_FIRST_LINES]
@@ -79,7 +79,8 @@ def _first(document: Document) -> list[str]:
 
 def _cause(cause: Cause) -> str:
     cost = f" ({_text(cause.cost)})" if cause.cost else ""
-    return f"- **{_text(cause.title)}**{cost} {_text(cause.cells)}. {_text(cause.text)} {_text(cause.advice)}"
+    where = f" {_text(cause.cells)}." if cause.cells else ""
+    return f"- **{_text(cause.title)}**{cost}{where} {_text(cause.text)} {_text(cause.advice)}"
 
 
 def _figure(figure: KeyFigure) -> str:

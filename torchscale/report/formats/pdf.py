@@ -33,7 +33,8 @@ def render_pdf(document: Document) -> bytes:
     page = template.render(
         document=document,
         screen_only=[section.title for section in document.sections if not section.on_paper],
-        groups=section_groups([section for section in document.sections if section.on_paper]),
+        unfolded=[section for section in document.sections if section.unfolded],
+        groups=section_groups(section for section in document.sections if section.on_paper and not section.unfolded),
         chart_svg=svg,
         chart_width=chart_width,
         kind=block_kind,

@@ -11,7 +11,7 @@ from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Cause, shortened
 from torchscale.report.text.labels import batch_label, device_noun, listed, plural, sentence, short_title
-from torchscale.report.text.profile import confidence_text
+from torchscale.report.text.profile import confidence_text, finding_title
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
@@ -57,7 +57,7 @@ def cause_groups(summary: RunSummary) -> tuple[CauseGroup, ...]:
     found: dict[str, list[CostlyCell]] = {}
     for cell in summary.cells:
         for finding in _findings(cell):
-            title = finding.kind.label if finding.rank is None else f"{finding.kind.label}: rank {finding.rank}"
+            title = finding_title(finding)
             share = finding.cost_percent / 100
             found.setdefault(title, []).append(CostlyCell(cell, share, finding.summary, finding.advice, finding))
         slower = _slower_compute(cell)

@@ -19,6 +19,7 @@ from torchscale.report.document import (
     Tone,
     shortened,
 )
+from torchscale.report.sections.status import profiled_only
 from torchscale.report.text.figures import (
     STEP_MEAN,
     THROUGHPUT,
@@ -30,39 +31,85 @@ from torchscale.report.text.figures import (
     state_tone,
     state_value,
 )
-from torchscale.report.text.labels import identity_columns, identity_values
+from torchscale.report.text.labels import format_range, identity_columns, identity_values, variants
 from torchscale.report.text.measurement import flag_text
 from torchscale.schema.state import State
+from torchscale.util.units import format_rate
 
+MAX_FIRST_ROWS = 20
+"""Cells that are shown at once: half a page of paper, less than a screen."""
 _MAX_REASON = 240
 """Characters of a reason in a table, about four lines of its column; files hold the whole text."""
 
 
 def cells_section(summary: RunSummary) -> Section:
-    """All cells with state, throughput, efficiency and warnings; machine cells; flags; unreadable files."""
-    figures = (THROUGHPUT, THROUGHPUT_PER_DEVICE, TOKENS, STEP_MEAN, memory_quantity(summary))
+    """The cells of a run of usual size, else the first of them: speed, efficiency, memory and warnings in one row."""
+    if not summary.cells or profiled_only(summary):
+        return Section("All cells", "cells", tuple(_problems(summary)), Group.RESULTS, _key(summary))
+    shown = summary.cells[:MAX_FIRST_ROWS]
+    everything = len(shown) == len(summary.cells)
+    title = "All cells" if everything else f"First {len(shown)} of {len(summary.cells):,} cells"
+    table = _cells_table(summary, shown, title, searchable=everything)
+    rest = [*_explanations(summary), *_problems(summary)] if everything else []
+    return Section(title, "cells", (table, *rest), Group.RESULTS, _key(summary), unfolded=True)
+
+
+def every_cell_section(summary: RunSummary) -> Section:
+    """All cells of a run that has more than fit a screen; empty else."""
+    blocks: list[Block] = []
+    if len(summary.cells) > MAX_FIRST_ROWS and not profiled_only(summary):
+        table = _cells_table(summary, summary.cells, "All cells", searchable=True)
+        blocks = [table, *_explanations(summary), *_problems(summary)]
+    return Section("All cells", "all-cells", tuple(blocks), Group.RESULTS, _key(summary))
+
+
+def throughput_section(summary: RunSummary) -> Section:
+    """What else there is of speed: per device, in tokens, as a mean step."""
+    figures = (THROUGHPUT, THROUGHPUT_PER_DEVICE, TOKENS, STEP_MEAN)
+    columns = (*identity_columns(summary), *(quantity.column for quantity in figures))
+    rows = tuple(
+        (*identity_values(cell.cell), *(quantity.of(cell) for quantity in figures)) for cell in summary.measured
+    )
+    if not rows:
+        return Section("Throughput", "throughput", ())
+    rates = [cell.figures.samples_per_second_per_device for cell in summary.measured if cell.figures is not None]
+    key = f"{format_range(rates, format_rate)} samples/s per device"
+    return Section("Throughput", "throughput", (Table("Throughput", columns, rows),), Group.RESULTS, key)
+
+
+def _cells_table(summary: RunSummary, cells: Sequence[TrainingSummary], caption: str, *, searchable: bool) -> Table:
+    figures = (THROUGHPUT, memory_quantity(summary))
     columns = (
         *identity_columns(summary),
-        Column("state"),
-        *(quantity.column for quantity in figures),
+        Column("state", optional=True),
+        THROUGHPUT.column,
         Column("efficiency", True),
+        memory_quantity(summary).column,
         Column("reason or warnings", prose=True),
     )
-    rows = tuple(_cell_row(cell, figures) for cell in summary.cells)
-    table = Table("All cells", columns, rows, searchable=True)
-    blocks: list[Block] = [table] if summary.cells else []
+    return Table(caption, columns, tuple(_cell_row(cell, figures) for cell in cells), searchable=searchable)
+
+
+def _explanations(summary: RunSummary) -> list[Block]:
+    """The options of models whose names stand for them, and the meaning of flags."""
+    options = variants(cell.cell for cell in summary.cells)
+    used = sorted({flag for cell in summary.cells for flag in cell.flags})
+    texts = (*options, *(f"{flag.value}: {flag_text(flag, summary.cells)}." for flag in used))
+    return [Bullets(texts)] if texts else []
+
+
+def _problems(summary: RunSummary) -> list[Block]:
+    """Machine cells without figures, and files that could not be read."""
+    blocks: list[Block] = []
     missing = [cell for cell in summary.machine if cell.state is not State.OK]
     if missing:
         rows = tuple(_machine_row(cell) for cell in missing)
         columns = (Column("measured"), Column("devices", True), Column("state"), Column("reason", prose=True))
         blocks.append(Table("Machine cells without figures", columns, rows))
-    used = sorted({flag for cell in summary.cells for flag in cell.flags})
-    if used:
-        blocks.append(Bullets(tuple(f"{flag.value}: {flag_text(flag, summary.cells)}." for flag in used)))
     if summary.problems:
         blocks.append(Paragraph("Skipped because they could not be read:"))
         blocks.append(Bullets(tuple(shortened(problem) for problem in summary.problems)))
-    return Section("All cells", "cells", tuple(blocks), Group.RESULTS, _key(summary))
+    return blocks
 
 
 def _key(summary: RunSummary) -> str:
@@ -83,14 +130,16 @@ def _machine_row(summary: MachineSummary) -> tuple[TableValue, ...]:
     )
 
 
-def _cell_row(summary: TrainingSummary, figures: Sequence[Quantity]) -> tuple[TableValue, ...]:
+def _cell_row(summary: TrainingSummary, figures: tuple[Quantity, Quantity]) -> tuple[TableValue, ...]:
     warnings = ", ".join(flag.value for flag in summary.flags)
     reason = "" if summary.state is State.PARTIAL else summary.reason
     remark = TableValue(shortened(reason or warnings, _MAX_REASON), None, Tone.CAUTION if warnings else Tone.PLAIN)
+    throughput, memory = (quantity.of(summary) for quantity in figures)
     return (
         *identity_values(summary.cell),
         state_value(summary),
-        *(quantity.of(summary) for quantity in figures),
+        throughput,
         efficiency_value(summary),
+        memory,
         remark,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import Phases, TrainingSummary
 from torchscale.report.document import AnyChart, Chart, ChartSeries, Part, StackedChart
 from torchscale.report.sections.charts import efficiency_ends, node_boundary
-from torchscale.report.sections.profile import timeline_chart
+from torchscale.report.sections.profile_overview import first_timeline
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.labels import batch_label, device_noun, short_title
 
@@ -29,8 +28,7 @@ def first_chart(summary: RunSummary) -> AnyChart | None:
     if summary.measured:
         return _phases(summary)
     profiled = next((cell for cell in summary.cells if cell.profile is not None), None)
-    timeline = None if profiled is None or profiled.profile is None else timeline_chart(profiled.profile, "Timeline")
-    return None if timeline is None else replace(timeline, name=_NAME)
+    return None if profiled is None or profiled.profile is None else first_timeline(profiled.profile)
 
 
 def shows_every_series(summary: RunSummary) -> bool:

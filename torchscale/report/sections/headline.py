@@ -12,9 +12,9 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.document import Headline, Tone, shortened
 from torchscale.report.kinds import report_kind
+from torchscale.report.sections.profile_overview import recorded_headline
 from torchscale.report.text.figures import LOST_PARTS, format_efficiency, samples_text
 from torchscale.report.text.labels import batch_label, device_noun, listed, plural
-from torchscale.report.text.profile import stall_line
 from torchscale.schema.state import State
 from torchscale.util.units import format_percent
 
@@ -37,7 +37,7 @@ def headline(summary: RunSummary) -> Headline:
         return Headline(_throughput(summary))
     profiled = [cell.profile for cell in summary.cells if cell.profile is not None]
     if profiled:
-        return Headline(f"{stall_line(profiled[0])}.")
+        return recorded_headline(profiled)
     measured = [cell for cell in summary.machine if cell.state is State.OK]
     if measured and not summary.cells:
         cell = measured[-1]

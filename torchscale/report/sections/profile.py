@@ -12,7 +12,6 @@ from torchscale.report.document import (
     ChartGrid,
     Column,
     Details,
-    Document,
     Group,
     Paragraph,
     Section,
@@ -23,13 +22,11 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.sections.diagnosis import abstention_blocks
 from torchscale.report.text.labels import (
     batch_label,
     chart_name,
     format_range,
     panel_title,
-    plural,
     sentence,
 )
 from torchscale.report.text.profile import (
@@ -42,7 +39,7 @@ from torchscale.report.text.profile import (
     what_if_line,
 )
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown
-from torchscale.schema.profiles.finding import Diagnosis, Finding
+from torchscale.schema.profiles.finding import Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 
 MAX_PROFILES = 12
@@ -60,7 +57,7 @@ def profile_section(summary: RunSummary) -> Section:
     for cell, analysis in profiled[:MAX_PROFILES]:
         title = f"{panel_title(cell.cell)}, {batch_label(cell.cell)}, {cell.cell.world_size} ranks"
         blocks += profile_blocks(analysis, title, advised)
-        tables = _operation_tables(analysis)
+        tables = operation_tables(analysis)
         if tables:
             blocks.append(Details(f"Collectives and kernels: {title}", tables))
     if len(profiled) > MAX_PROFILES:
@@ -74,34 +71,16 @@ def _key(analyses: Sequence[ProfileAnalysis]) -> str:
     return format_range(stalls, format_percent, "sync stall ") if stalls else ""
 
 
-def profile_document(analysis: ProfileAnalysis, name: str) -> Document:
-    """The report of a recording outside a benchmark: the user's own training, or a trace file."""
-    blocks = [*profile_blocks(analysis, shortened(name)), *_operation_tables(analysis)]
-    blocks += abstention_blocks(Diagnosis(abstentions=analysis.abstentions))
-    notes = tuple(shortened(note) for note in analysis.notes)
-    sections = [Section("Recording", "recording", tuple(blocks))]
-    if notes:
-        sections.append(Section("Notes", "notes", (Bullets(notes),)))
-    where = "How recordings are read: torchscale docs profile. How causes are found: torchscale docs diagnosis."
-    sections.append(Section("Method", "method", (Paragraph(where),)))
-    costly = analysis.findings[0] if analysis.findings else None
-    return Document(
-        title=f"Training profile: {shortened(name)}",
-        subtitle=f"{plural(analysis.world_size, 'rank')} · {analysis.recorder}",
-        verdict=(
-            f"{stall_line(analysis)}.",
-            f"Largest cost: {shortened(finding_text(costly))}." if costly else "No bottleneck found.",
-        ),
-        key_figures=(),
-        sections=tuple(sections),
-    )
-
-
 def profile_blocks(analysis: ProfileAnalysis, title: str, advised: set[str] | None = None) -> list[Block]:
     """The blocks of one recording: sync stall time, findings, timeline and time by rank. Advice that is in ``advised``
     was given before and is left out; what is given here is added."""
     given = set() if advised is None else advised
     sentences = [f"{title}: {stall_line(analysis)}, recorded with {analysis.recorder}."]
+    if analysis.sync_stall_percent is not None:
+        sentences.append(
+            "That is the mean over ranks; the table has the stall of each. A cost is the time by which the step would "
+            "be shorter, and the same wherever the cause is named."
+        )
     if analysis.window.reasons:
         sentences.append(f"Low confidence: {'; '.join(analysis.window.reasons)}.")
     blocks: list[Block] = [Paragraph(shortened(" ".join(sentences)))]
@@ -148,7 +127,7 @@ def _finding_line(finding: Finding, given: set[str]) -> str:
     return shortened(f"{finding_text(finding)}.{advice}")
 
 
-def _operation_tables(analysis: ProfileAnalysis) -> tuple[Table, ...]:
+def operation_tables(analysis: ProfileAnalysis) -> tuple[Table, ...]:
     return tuple(table for table in (_collectives(analysis), _kernels(analysis)) if table is not None)
 
 

@@ -14,16 +14,13 @@ from torchscale.report.kinds import report_kind
 from torchscale.report.sections.causes import CauseGroup, cost_text
 from torchscale.report.sections.environment import changed_conditions
 from torchscale.report.sections.headline import GRADE_TONE, at_largest_count, common_grade
+from torchscale.report.sections.profile_overview import COSTLY, recorded_statuses
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.figures import launches_label, memory_quantity
 from torchscale.report.text.labels import batch_label, device_noun, listed, plural, short_title
 from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval, format_share_interval
 from torchscale.util.units import format_bytes, format_percent
-
-_COSTLY = 0.10
-"""Share of the step from which the costliest cause is shown in amber. Chosen: a tenth of the devices."""
-
 
 _FIT = {True: ("as rated", Tone.GOOD), False: ("below its rate", Tone.CAUTION), None: ("not judged", Tone.PLAIN)}
 _ANCHORS = {"Peak rates?": "ceilings", "Memory?": "memory"}
@@ -35,7 +32,7 @@ def statuses(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[Status,
     """Measured? Fits? Scales? Limited by? Certain? Questions that this run cannot answer are left out; for a run of
     machine cells alone, what each of them measured."""
     if profiled_only(summary):
-        return (_recorded(summary), *filter(None, [_limited(summary, groups)]))
+        return recorded_statuses([cell.profile for cell in summary.cells if cell.profile is not None], "profiles")
     trained = (_fits(summary), _scales(summary), _limited(summary, groups), _certain(summary))
     rows = (_measured(summary), *(trained if summary.cells else _machine(summary)))
     return tuple(row for row in rows if row is not None)
@@ -44,11 +41,6 @@ def statuses(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[Status,
 def profiled_only(summary: RunSummary) -> bool:
     """Whether its cells were recorded by a profiler and never measured."""
     return bool(summary.cells) and all(cell.profile is not None and cell.figures is None for cell in summary.cells)
-
-
-def _recorded(summary: RunSummary) -> Status:
-    text = f"{plural(len(summary.cells), 'cell')} profiled; throughput and scaling were not measured"
-    return Status("Recorded?", "yes", text, Tone.GOOD, "profiles")
 
 
 def _machine(summary: RunSummary) -> list[Status]:
@@ -182,7 +174,7 @@ def _limited(summary: RunSummary, groups: Sequence[CauseGroup]) -> Status | None
         text += f", in {plural(len(first.cells), 'cell')}"
         if others:
             text += f"; then {listed([group.title.lower() for group in others[:2]])}"
-        tone = Tone.CAUTION if first.largest >= _COSTLY else Tone.PLAIN
+        tone = Tone.CAUTION if first.largest >= COSTLY else Tone.PLAIN
         return Status("Limited by?", first.title.lower(), shortened(text), tone, "diagnosis")
     if any(cell.diagnosis is not None for cell in summary.measured):
         return Status("Limited by?", "nothing found", "no rule found a bottleneck", Tone.PLAIN, "diagnosis")

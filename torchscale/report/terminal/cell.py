@@ -79,6 +79,7 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
     return [
         ("cell", cell.id),
         ("model", cell.title),
+        *([("options", cell.options_text)] if cell.options_text else []),
         ("strategy", strategy_label(cell.strategy)),
         ("precision", cell.precision),
         ("batch", f"{batch_label(cell)}, {cell.global_batch_size} in all"),

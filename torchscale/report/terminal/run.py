@@ -22,7 +22,7 @@ from torchscale.report.text.figures import (
     memory_quantity,
     state_value,
 )
-from torchscale.report.text.labels import batch_label, panel_title, plural, short_batch, short_title
+from torchscale.report.text.labels import batch_label, panel_title, plural, short_batch, short_title, variants
 from torchscale.report.text.measurement import flag_text
 from torchscale.report.text.profile import finding_text
 from torchscale.schema.state import State
@@ -66,6 +66,7 @@ def print_results(summary: RunSummary, console: Console) -> None:
         console.print(table)
         console.print()
     lines = [
+        *variants(cell.cell for cell in summary.cells),
         *_machine_lines(summary),
         *_bottleneck_lines(summary),
         *_pending_lines(summary),

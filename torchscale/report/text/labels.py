@@ -89,6 +89,13 @@ def short_title(cell: TrainingCell) -> str:
     return shortened(" ".join([cell.title, *settings, *cell.settings]))
 
 
+def variants(cells: Iterable[TrainingCell]) -> list[str]:
+    """``decoder dm256 l2 h4: d_model=256, num_layers=2, num_heads=4`` for each name that only stands for its
+    options."""
+    named = {cell.model_name: cell.options_text for cell in cells if cell.options_text}
+    return [shortened(f"{name}: {options}") for name, options in named.items() if options not in name]
+
+
 def short_batch(cell: TrainingCell) -> str:
     """``32`` per device, or ``256 global``."""
     return str(cell.batch_size) if cell.scaling == "weak" else f"{cell.batch_size} global"
@@ -112,7 +119,7 @@ def identity_columns(summary: RunSummary) -> tuple[Column, ...]:
 def identity_values(cell: TrainingCell) -> tuple[TableValue, ...]:
     """The first columns of a cell's row: model, setting, batch, count."""
     return (
-        TableValue(shortened(cell.model)),
+        TableValue(shortened(cell.model_name)),
         TableValue(cell.setting),
         TableValue(short_batch(cell), cell.batch_size),
         TableValue(str(cell.world_size), cell.world_size),

@@ -78,12 +78,19 @@ def split_line(analysis: ProfileAnalysis) -> str:
 def finding_text(finding: Finding) -> str:
     """``Straggler: rank 0 … (costs 14.0 % of the step; confidence: high)``. Costs that a replay predicts say so; the
     others are sums of the times that were waited or spent."""
-    share = format_percent(finding.cost_percent / 100)
-    words = f"costs {share} of the step"
-    if finding.cost_basis is CostBasis.REPLAY:
-        words += ", predicted by replay"
-    cost = f"{words}; " if finding.cost_percent else ""
+    predicted = ", predicted by replay" if finding.cost_basis is CostBasis.REPLAY else ""
+    cost = f"costs {cost_words(finding)}{predicted}; " if finding.cost_percent else ""
     return f"{finding.kind.label}: {finding.summary} ({cost}confidence: {confidence_text(finding)})"
+
+
+def finding_title(finding: Finding) -> str:
+    """``Straggler: rank 1``."""
+    return finding.kind.label if finding.rank is None else f"{finding.kind.label}: rank {finding.rank}"
+
+
+def cost_words(finding: Finding) -> str:
+    """``51.4 % of the step``: the one value of a cause. Empty where it cannot be told."""
+    return f"{format_percent(finding.cost_percent / 100)} of the step" if finding.cost_percent else ""
 
 
 def confidence_text(finding: Finding) -> str:

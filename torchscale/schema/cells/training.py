@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_serializer
 
-from torchscale.catalog.models import OptionValue, model_title
+from torchscale.catalog.models import OptionValue, changed_options, model_title, options_suffix, options_text
 from torchscale.config.choices import (
     Checkpointing,
     CompileMode,
@@ -122,8 +122,18 @@ class TrainingCell(Frozen):
 
     @property
     def title(self) -> str:
-        """The model as people call it, with the options that differ from their defaults."""
+        """The model as people call it, with what tells it from its variants."""
         return model_title(self.model, self.model_options)
+
+    @property
+    def model_name(self) -> str:
+        """The model as a config names it, with what tells it from its variants."""
+        return self.model + options_suffix(self.model, self.model_options)
+
+    @property
+    def options_text(self) -> str:
+        """The model's options that differ from their defaults: ``d_model=256, num_layers=2``."""
+        return options_text(changed_options(self.model, self.model_options))
 
     @cached_property
     def setting(self) -> str:

@@ -3,7 +3,7 @@
   const banner = document.getElementById("live");
   const KEY = "torchscale-tables";
   const tables = [...document.querySelectorAll("table.searchable")].map((table) => ({
-    caption: table.caption.textContent,
+    caption: table.caption.textContent.split(" (")[0], // what all rows share, which follows, changes
     headings: [...table.tHead.rows[0].cells],
     filter: document.getElementById(table.id + "-filter"),
   }));

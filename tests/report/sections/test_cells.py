@@ -1,0 +1,98 @@
+"""The table of cells: open on the first page, speed and efficiency in one row, short names with their options below."""
+
+from __future__ import annotations
+
+import io
+
+import pypdf
+import pytest
+from playwright.sync_api import Browser
+
+from tests.factories import cells, launch_record, run
+from tests.report.sections.test_lost_time import diagnosed_run
+from tests.report.test_build import mixed_run
+from tests.report.test_sections import many_cells
+from torchscale.analysis.summary.run import RunSummary, summarize
+from torchscale.report.build import build_document
+from torchscale.report.document import Bullets, Document, Table
+from torchscale.report.formats.html import render_html
+from torchscale.report.formats.markdown import render_markdown
+from torchscale.report.formats.pdf import render_pdf
+from torchscale.report.sections.cells import MAX_FIRST_ROWS
+
+VARIANTS = [
+    {"name": "tiny-decoder", "hidden_size": 64, "num_layers": layers, "num_heads": 2, "sequence_length": 32}
+    for layers in (2, 3)
+]
+
+
+def table_of(document: Document, anchor: str) -> Table:
+    section = document.section(anchor)
+    assert section is not None
+    return next(block for block in section.blocks if isinstance(block, Table))
+
+
+def variants_run() -> RunSummary:
+    plan = cells(models=VARIANTS)
+    return summarize(run({cell.id: [launch_record(cell)] for cell in plan}, models=VARIANTS))
+
+
+def test_speed_and_efficiency_are_in_one_row_of_a_page() -> None:
+    document = build_document(summarize(mixed_run()))
+    table = table_of(document, "cells").compact()
+    titles = [column.title for column in table.columns]
+    assert table.split(10) == [table]
+    assert titles.index("samples/s") < titles.index("±95 %") < titles.index("efficiency")
+    first = pypdf.PdfReader(io.BytesIO(render_pdf(document))).pages[0].extract_text()
+    line = next(line for line in first.splitlines() if "129" in line and "80.7" in line)
+    assert "tiny-resnet" in line
+
+
+def test_the_table_is_open_without_a_click(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render_html(build_document(summarize(mixed_run()))))
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    assert page.get_by_role("cell", name="129", exact=True).first.is_visible()
+    page.close()
+
+
+def test_of_very_many_cells_the_first_are_open_and_all_are_folded() -> None:
+    document = build_document(many_cells())
+    first, every = table_of(document, "cells"), table_of(document, "all-cells")
+    assert len(first.rows) == MAX_FIRST_ROWS
+    assert first.caption == "First 20 of 320 cells"
+    assert first.rows == every.rows[:MAX_FIRST_ROWS]
+    assert len(every.rows) == 320
+    unfolded = [section.anchor for section in document.sections if section.unfolded]
+    assert unfolded == ["cells"]
+    assert build_document(summarize(mixed_run())).section("all-cells") is None
+
+
+def test_variants_of_a_model_have_short_names_with_their_options_once_below() -> None:
+    document = build_document(variants_run())
+    names = {row[0].text for row in table_of(document, "cells").rows}
+    assert names == {"tiny-decoder hs64 l2 h2 sl32", "tiny-decoder hs64 l3 h2 sl32"}
+    section = document.section("cells")
+    assert section is not None
+    listed = next(block for block in section.blocks if isinstance(block, Bullets)).items
+    assert "tiny-decoder hs64 l2 h2 sl32: hidden_size=64, num_layers=2, num_heads=2, sequence_length=32" in listed
+    text = render_markdown(document)
+    assert text.replace("\\", "").count(": hidden_size=64, num_layers=2") == 1
+
+
+@pytest.mark.parametrize("summary", [summarize(mixed_run()), summarize(diagnosed_run()), many_cells(2)])
+def test_no_section_of_markdown_is_empty(summary: RunSummary) -> None:
+    parts = render_markdown(build_document(summary)).split("\n## ")[1:]
+    for part in parts:
+        title, *lines = [line for line in part.splitlines() if line]
+        assert len(lines) >= 2, f"{title} has only its key figure"
+
+
+def test_a_column_without_a_warning_takes_no_room() -> None:
+    plan = cells()
+    quiet = run({cell.id: [launch_record(cell)] for cell in plan})
+    titles = [column.title for column in table_of(build_document(summarize(quiet)), "cells").compact().columns]
+    assert "reason or warnings" not in titles
+    noisy = table_of(build_document(summarize(mixed_run())), "cells").compact()
+    assert "reason or warnings" in [column.title for column in noisy.columns]

@@ -2,6 +2,7 @@
 # make test     set up, then lint, types, import contracts and all tests
 # make fast     lint, types, import contracts and the tests that start no process and need no torch
 # make fix      apply the fixes that ruff knows, and format the code
+# make pythons  tests of the core on the oldest and the newest further Python of this machine
 # make install  set up alone: .venv/bin/torchscale works afterwards
 # make site     the documentation as a site in build/site
 PYTHON ?= python3
@@ -17,7 +18,7 @@ WORKERS ?= $(shell expr $$(nproc) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fast fix lint types contracts nsight unit unit-fast unit-quiet campaign faults site clean
+.PHONY: help install demo test fast fix lint types contracts nsight unit unit-fast unit-quiet pythons campaign faults site clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -40,10 +41,10 @@ demo: install
 	$(BIN)/torchscale benchmark benchmark_config.yaml --output-dir $(DEMO)
 	$(BIN)/torchscale report $(DEMO) --format html --format pdf
 
-# What is soon done comes first. Type checks keep one core busy: they run beside the tests, but not beside those that
-# judge times.
+# What is soon done comes first. Type checks, and after them the tests on other Pythons, run beside the tests, which
+# often wait, but not beside those that judge times.
 test: lint contracts
-	$(MAKE) --jobs=2 types unit
+	$(MAKE) --jobs=2 types unit pythons
 	$(MAKE) unit-quiet
 
 fast: $(VENV)/.installed-dev
@@ -72,6 +73,10 @@ unit-fast: $(VENV)/.installed-dev
 
 unit-quiet: $(VENV)/.installed-dev
 	$(BIN)/pytest -m quiet
+
+# Other than the Python of .venv; none is no failure.
+pythons: $(VENV)/.installed-dev
+	$(BIN)/python scripts/pythons.py
 
 # The profiler that tests record with. Where it cannot be fetched (no network, no Debian), those tests are skipped here,
 # and fail in CI.

@@ -23,6 +23,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,7 +165,7 @@ def _complete(
 def write_export(path: Path, count: int, *, launches: bool) -> None:
     """Write the kernels of two ranks in random order; every hundredth is NCCL's."""
     chance = random.Random(0)
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.executescript(
             "CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);"
             "CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);"

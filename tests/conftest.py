@@ -33,11 +33,12 @@ SLOW_DIRECTORIES = (HERE / "worker", HERE / "integration")
 """Their tests import torch or start launches; ``make fast`` does not even collect them."""
 SLOW_FIXTURES = {"browser"}
 SHARED_LAUNCHES = (
+    "tests/launch/test_hanging_ranks.py",
     "tests/launch/test_torchrun.py",
     "tests/worker/parallel/test_gradients.py",
     "tests/worker/test_collective_operations.py",
 )
-"""Several tests of these files read what one torchrun left, so one worker runs them all."""
+"""Several tests of these files read what one launch left, so one worker runs them all."""
 CHROMIUM = "/usr/bin/chromium"
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",

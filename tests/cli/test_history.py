@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_too_few_runs_are_said(tmp_path: Path) -> None:
 def test_wrong_input_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("notes")
-    with sqlite3.connect(tmp_path / "other.sqlite") as connection:
+    with closing(sqlite3.connect(tmp_path / "other.sqlite")) as connection, connection:
         connection.execute("CREATE TABLE a (b)")
     for arguments, expected in (
         ((), "results is not a directory"),

@@ -17,7 +17,7 @@ import pytest
 from tests.traces.test_flight_recorder import dump, entry
 from torchscale.analysis.hang.explain import explain_hang
 from torchscale.errors import UsageError
-from torchscale.launch import running_job
+from torchscale.launch import rank_activity
 from torchscale.launch.running_job import inspect_job
 from torchscale.schema.launch.hang import HangCause, RankCondition
 
@@ -26,7 +26,7 @@ START_SECONDS = 20.0
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_job, "_SAMPLE_SECONDS", 0.05)
+    monkeypatch.setattr(rank_activity, "SAMPLE_SECONDS", 0.05)
     monkeypatch.setenv("NCCL_RAS_ADDR", "127.0.0.1:1")  # nobody listens there
 
 

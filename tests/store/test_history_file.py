@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def test_a_run_that_went_on_is_added_and_counts_once(file: Path) -> None:
 @pytest.mark.parametrize("statement", ["DELETE FROM {}", "UPDATE {} SET rowid = rowid"])
 def test_rows_are_never_changed(file: Path, table: str, statement: str) -> None:
     before = file.read_bytes()
-    with pytest.raises(sqlite3.IntegrityError, match="append-only"), sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection, pytest.raises(sqlite3.IntegrityError, match="append-only"):
         connection.execute(statement.format(table))
     assert file.read_bytes() == before
 
@@ -118,7 +119,7 @@ def test_two_commands_at_a_time(file: Path) -> None:
 
 
 def _foreign_database(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE run (a)")
 
 
@@ -160,7 +161,7 @@ def test_an_empty_file_becomes_a_history(tmp_path: Path) -> None:
 
 
 def test_a_newer_version_is_named(file: Path) -> None:
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("PRAGMA user_version = 7")
     with pytest.raises(StoreError, match="tables of version 7"), open_history(file):
         pass

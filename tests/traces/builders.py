@@ -7,6 +7,7 @@ import random
 import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ class NsysExport:
         if not self.rows.get(meta):
             self.add(meta, name="EXPORT_SCHEMA_VERSION", value="3.25.0")
         self.rows["StringIds"] = [{"id": number, "value": text} for text, number in self.names.items()]
-        with sqlite3.connect(path) as database:
+        with closing(sqlite3.connect(path)) as database, database:
             for table, rows in self.rows.items():
                 if table in without or table not in self.tables:
                     continue

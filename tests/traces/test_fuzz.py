@@ -110,7 +110,7 @@ def test_bytes_of_a_kineto_trace(tmp_path: Path, changes: list[tuple[int, int, b
 
 
 def columns(path: Path) -> list[tuple[str, str]]:
-    with sqlite3.connect(path) as database:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
         tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         found = [(table, row[1]) for table in tables for row in database.execute(f"PRAGMA table_info({table})")]
     database.close()
@@ -120,7 +120,7 @@ def columns(path: Path) -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = export().write(tmp_path_factory.mktemp("nsys") / "sound.sqlite")
-    with sqlite3.connect(path) as database:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
         database.execute("PRAGMA writable_schema = ON")
         database.execute("UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE type = 'table'")
     database.close()
@@ -136,7 +136,7 @@ def test_values_of_an_nsys_export(tmp_path: Path, sound: Path, changes: list[tup
     path = tmp_path / "a.sqlite"
     path.write_bytes(sound.read_bytes())
     known = columns(path)
-    with sqlite3.connect(path) as database:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
         for place, value, every in changes:
             table, column = known[place % len(known)]
             with contextlib.suppress(sqlite3.IntegrityError):  # a primary key is a whole number
@@ -185,7 +185,7 @@ def test_structure_of_an_nsys_export(tmp_path: Path, sound: Path, changes: list[
     path = tmp_path / "a.sqlite"
     path.write_bytes(sound.read_bytes())
     known = columns(path)
-    with sqlite3.connect(path) as database:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
         for place, statements in changes:
             table, column = known[place % len(known)]
             with contextlib.suppress(

@@ -7,6 +7,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,7 @@ NSYS: dict[str, tuple[str, str | None]] = {
 
 def nullable(path: Path) -> None:
     """The columns of kernels without their constraints: a damaged file has none."""
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("PRAGMA writable_schema = ON")
         database.execute("UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE type = 'table'")
     database.close()
@@ -211,7 +212,7 @@ def test_nonsense_in_an_nsys_export(tmp_path: Path, case: str) -> None:
     made.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1_700_000_000_000_000_000)
     path = made.write(tmp_path / "a.sqlite")
     nullable(path)
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute(query.format(kernel="CUPTI_ACTIVITY_KIND_KERNEL"))
     database.close()
     if refused is None:
@@ -225,7 +226,7 @@ def test_nonsense_in_an_nsys_export(tmp_path: Path, case: str) -> None:
 
 def test_a_column_that_is_computed_is_not_read(tmp_path: Path) -> None:
     path = export().write(tmp_path / "a.sqlite")
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("DROP TABLE StringIds")
         database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT AS (hex(zeroblob(200000000))))")
         database.execute("INSERT INTO StringIds (id) VALUES (1), (2)")

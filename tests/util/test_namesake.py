@@ -31,8 +31,9 @@ def install(site: Path, name: str, version: str, *, package: str, summary: str =
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An environment that holds nothing."""
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    """An environment that holds nothing but Python's own library."""
+    library = [path for path in sys.path if path.startswith(sys.base_prefix) and "site-packages" not in path]
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *library])
     return tmp_path
 
 

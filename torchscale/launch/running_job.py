@@ -6,26 +6,27 @@ Nothing is written and no signal is sent: a process that does not expect one may
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from torchscale.analysis.hang.activity import Activity
 from torchscale.analysis.hang.explain import RankEvidence
+from torchscale.analysis.hang.stacks import LineRange
 from torchscale.errors import TraceError, UsageError
 from torchscale.launch.autopsy import process_condition
 from torchscale.launch.nccl_ras import nccl_notes
 from torchscale.launch.process import rank_environment
 from torchscale.launch.py_spy import has_py_spy, py_spy_stacks
+from torchscale.launch.rank_activity import rank_activities
+from torchscale.launch.source_loops import outermost_loops
 from torchscale.schema.launch.collective_log import CollectiveLog
-from torchscale.schema.launch.hang import RankCondition
+from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
 from torchscale.util.files import read_bounded
 
-_SAMPLE_SECONDS = 1.0
-"""Over which the processor time of the ranks is compared: clock ticks are 10 ms."""
 _MAX_RANKS = 1024
 _BUSY_SHARE = 0.5
 _DUMP_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -60,12 +61,22 @@ def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
             f"process {pid} has no ranks: RANK and WORLD_SIZE are in the environment of none of its children",
             hint="pass the PID of torchrun or of one of its ranks, as the user who started it",
         )
-    shares = _cpu_shares(ranks)
+    activities, shares = rank_activities({rank: found.process for rank, found in ranks.items()})
+    if len(ranks) < max(found.world_size for found in ranks.values()):
+        activities = dict.fromkeys(ranks)  # ranks on other machines may compute
     conditions = {rank: process_condition(found.process) for rank, found in ranks.items()}
     running = [rank for rank in ranks if conditions[rank] is RankCondition.RUNNING]
     stacks = py_spy_stacks({rank: ranks[rank].process.pid for rank in running})
     evidence = [
-        RankEvidence(rank, conditions[rank], stacks.get(rank, ()), _dumped(rank, found), "", found.process.pid)
+        RankEvidence(
+            rank,
+            conditions[rank],
+            stacks.get(rank, ()),
+            _dumped(rank, found),
+            pid=found.process.pid,
+            activity=activities[rank],
+            loops=_loops(found.process, stacks.get(rank, ())),
+        )
         for rank, found in sorted(ranks.items())
     ]
     evidence += [RankEvidence(rank, RankCondition.GONE) for rank in _gone(ranks)]
@@ -78,7 +89,8 @@ def _states(evidence: Sequence[RankEvidence], shares: Mapping[int, float]) -> li
     notes = []
     for rank in evidence:
         if rank.condition is RankCondition.RUNNING:
-            activity = "busy" if shares[rank.rank] > _BUSY_SHARE else "mostly idle"
+            is_busy = rank.activity is Activity.BUSY or shares[rank.rank] > _BUSY_SHARE
+            activity = "busy" if is_busy else "mostly idle"
             notes.append(f"rank {rank.rank}: pid {rank.pid}, {activity}")
         if rank.condition is RankCondition.STOPPED:
             notes.append(f"rank {rank.rank}: pid {rank.pid} is stopped; kill -CONT {rank.pid} continues it")
@@ -146,17 +158,9 @@ def _gone(ranks: dict[int, _Rank]) -> list[int]:
     return [number for number in range(first, first + min(found.local_world_size, _MAX_RANKS)) if number not in ranks]
 
 
-def _cpu_shares(ranks: Mapping[int, _Rank]) -> dict[int, float]:
-    """Rank → processor time over wall time, for a moment."""
-    before = {rank: _cpu_seconds(found.process) for rank, found in ranks.items()}
-    time.sleep(_SAMPLE_SECONDS)
-    return {rank: (_cpu_seconds(found.process) - before[rank]) / _SAMPLE_SECONDS for rank, found in ranks.items()}
-
-
-def _cpu_seconds(process: psutil.Process) -> float:
-    """Processor time that a process has used; 0 where it cannot be read."""
+def _loops(process: psutil.Process, frames: tuple[StackFrame, ...]) -> tuple[LineRange | None, ...]:
+    """The loops that a stack is in; none where the process has ended or its source cannot be read."""
     try:
-        times = process.cpu_times()
+        return outermost_loops(frames, Path(f"/proc/{process.pid}/root"), process.create_time())
     except psutil.Error:
-        return 0.0
-    return float(times.user + times.system)
+        return ()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchscale.analysis.hang.activity import Activity
 from torchscale.analysis.hang.explain import (
     RankEvidence,
     collective_label,
@@ -298,6 +299,94 @@ def test_ranks_in_the_backward_pass_wait_for_one_that_is_not() -> None:
     assert (verdict.ranks, verdict.confidence) == ((1,), Confidence.LOW)
 
 
+BUSY, IDLE = Activity.BUSY, Activity.IDLE
+IN_BARRIER = (
+    StackFrame(file="/home/me/train.py", line=50, function="main"),
+    StackFrame(file=f"{TORCH}/distributed/distributed_c10d.py", line=5300, function="barrier"),
+)
+IN_LOOP = (StackFrame(file="/home/me/train.py", line=45, function="main"), *IN_BACKWARD)
+LOOPS = {50: None, 45: None, 31: (30, 33)}
+"""Line of the user's code → its loop."""
+
+
+def with_loops(number: int, frames: tuple[StackFrame, ...], activity: Activity | None = IDLE) -> RankEvidence:
+    """A rank without a recorder whose sources are known."""
+    loops = tuple(LOOPS.get(frame.line) for frame in frames)
+    return rank(number, None, frames, activity=activity, loops=loops)
+
+
+def test_a_busy_rank_without_a_stack_is_named_where_all_others_sleep() -> None:
+    verdict = explain_hang([rank(number, None, (), activity=BUSY if number == 2 else IDLE) for number in range(4)])
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.RANK_MISSING, (2,), Confidence.LOW)
+    assert verdict.summary == ("rank 2 is busy while all others sleep: it has not arrived where the others wait")
+
+
+@pytest.mark.parametrize(
+    ("busy_frames", "idle_frames"), [(IN_ALL_REDUCE, ()), ((), IN_OWN_CODE), ((), IN_LOADER), (IN_OWN_CODE, IN_LOADER)]
+)
+def test_a_busy_rank_is_not_named_against_a_stack(
+    busy_frames: tuple[StackFrame, ...], idle_frames: tuple[StackFrame, ...]
+) -> None:
+    """It waits busily, or a rank that sleeps does not wait for others."""
+    verdict = explain_hang([rank(0, None, idle_frames, activity=IDLE), rank(1, None, busy_frames, activity=BUSY)])
+    assert verdict.ranks != (1,)
+
+
+def test_a_rank_that_computes_in_the_backward_pass_does_not_wait_there() -> None:
+    stuck = [rank(number, None, IN_BACKWARD, activity=BUSY if number == 1 else IDLE) for number in range(3)]
+    verdict = explain_hang(stuck)
+    assert (verdict.ranks, verdict.confidence) == ((1,), Confidence.MEDIUM)
+    assert explain_hang([replace(one, activity=None) for one in stuck]).cause is HangCause.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("gone", "cause", "named", "text"),
+    [
+        (
+            (1,),
+            HangCause.TEARDOWN,
+            (1,),
+            "backward pass: rank 1 has left the loop before ranks 0 and 2, and waits in barrier, at train.py:50 `main`",
+        ),
+        (
+            (0, 2),
+            HangCause.RANK_MISSING,
+            (1,),
+            "barrier: rank 1 waits in the backward pass, at train.py:31 `step`, in a loop that ranks 0 and 2 have left",
+        ),
+    ],
+)
+def test_ranks_that_left_the_loop_are_told_from_those_in_it(
+    gone: tuple[int, ...], cause: HangCause, named: tuple[int, ...], text: str
+) -> None:
+    ranks = [with_loops(number, IN_BARRIER if number in gone else IN_LOOP) for number in range(3)]
+    verdict = explain_hang(ranks)
+    assert (verdict.cause, verdict.ranks, verdict.confidence, verdict.summary) == (
+        cause,
+        named,
+        Confidence.MEDIUM,
+        text,
+    )
+    unsure = explain_hang([replace(one, activity=None) for one in ranks])
+    assert (unsure.ranks, unsure.confidence) == (named, Confidence.LOW), "they may compute in the backward pass"
+
+
+def test_nobody_is_named_where_sources_do_not_say_who_left() -> None:
+    ranks = [with_loops(0, IN_LOOP), with_loops(1, IN_BARRIER), with_loops(2, IN_LOOP)]
+    assert explain_hang([replace(one, loops=()) for one in ranks]).cause is HangCause.UNKNOWN
+
+
+def test_a_rank_that_computes_while_another_waits_at_the_end_is_late() -> None:
+    """It may be slow, and the barrier then waits for it as it should."""
+    verdict = explain_hang([with_loops(0, IN_LOOP, BUSY), with_loops(1, IN_BARRIER)])
+    assert (verdict.cause, verdict.ranks) == (HangCause.RANK_MISSING, (0,))
+
+
+def test_a_rank_in_its_own_code_is_missing_and_not_those_in_the_backward_pass() -> None:
+    ranks = [rank(0, None), rank(1, None, IN_OWN_CODE), rank(2, None, IN_BACKWARD), rank(3, None, IN_BACKWARD)]
+    assert explain_hang(ranks).ranks == (1,)
+
+
 def test_a_rank_that_did_not_answer_is_named_with_low_confidence() -> None:
     verdict = explain_hang([waiting(0), rank(1, None, (), problem="it did not answer"), waiting(2)])
     assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.RANK_MISSING, (1,), Confidence.LOW)
@@ -378,6 +467,7 @@ def test_any_evidence_gives_a_verdict(logs: list[list[CollectiveCall]], data: st
             data.draw(st.sampled_from(stacks)),
             {"0": ProcessGroup("default_pg"), "1": ProcessGroup("undefined", tuple(range(len(logs) + 1)))},
             condition=data.draw(st.sampled_from(list(RankCondition))),
+            activity=data.draw(st.sampled_from([None, *Activity])),
         )
         for number, calls in enumerate(logs)
     ]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from torchscale.analysis.hang.stacks import (
+    LineRange,
     collective_in,
+    has_left_loop,
     is_ending,
     is_joining,
     is_loading,
@@ -87,3 +91,33 @@ def test_the_purpose_of_a_collective() -> None:
     assert purpose("all_gather", backward) == ""
     assert purpose("all_reduce", frames(("/opt/torchscale/worker/process_group.py", "barrier"))) == "barrier"
     assert purpose("all_reduce", ()) == ""
+
+
+def calls(*lines: tuple[str, int, LineRange | None]) -> tuple[tuple[StackFrame, ...], tuple[LineRange | None, ...]]:
+    """A stack of functions at lines, in loops."""
+    stack = tuple(StackFrame(file="/home/me/train.py", line=line, function=name) for name, line, _ in lines)
+    return stack, tuple(loop for _, _, loop in lines)
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "left"),
+    [
+        (calls(("main", 50, None)), calls(("main", 45, None), ("train", 31, (30, 33))), True),
+        (calls(("main", 50, None), ("finish", 9, None)), calls(("main", 45, (44, 46))), True),
+        (calls(("main", 45, (44, 46))), calls(("main", 50, None)), False),  # the one is behind
+        (calls(("main", 50, (40, 51))), calls(("main", 45, (40, 51)), ("train", 31, (30, 33))), False),  # other epochs
+        (calls(("main", 8, (7, 9)), ("run", 50, None)), calls(("main", 8, (7, 9)), ("run", 45, (44, 46))), False),
+        (calls(("main", 50, None)), calls(("main", 45, None), ("train", 31, None)), False),  # no loop
+        (calls(("main", 50, None)), calls(("other", 45, (44, 46))), False),
+        (calls(("main", 50, None)), calls(("main", 50, None)), False),
+        (calls(("main", 50, None)), (calls(("main", 45, (44, 46)))[0], ()), False),  # a source is not known
+    ],
+)
+def test_a_loop_is_left_only_where_nothing_leads_back(mine: Any, others: Any, left: bool) -> None:
+    assert has_left_loop(*mine, *others) is left
+
+
+def test_a_loop_of_torch_is_no_training() -> None:
+    inner = StackFrame(file=f"{TORCH}/distributed/x.py", line=7, function="all")
+    stack, loops = calls(("main", 45, None))
+    assert not has_left_loop(*calls(("main", 50, None)), (*stack, inner), (*loops, (6, 8)))

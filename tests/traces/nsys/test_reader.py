@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -185,7 +186,7 @@ def test_copies_say_what_memory_they_use(tmp_path: Path) -> None:
 
 def test_what_is_no_export_is_said(tmp_path: Path) -> None:
     other = tmp_path / "other.sqlite"
-    with sqlite3.connect(other) as database:
+    with closing(sqlite3.connect(other)) as database, database:
         database.execute("CREATE TABLE t (a)")
     with pytest.raises(TraceError, match="not an export of nsys"):
         read_nsys([other])
@@ -194,7 +195,8 @@ def test_what_is_no_export_is_said(tmp_path: Path) -> None:
     message = "no CUDA kernels were recorded; nsys says: No CUDA events collected"
     with pytest.raises(TraceError, match=message):
         read_nsys([bare.write(tmp_path / "bare.sqlite")])
-    with sqlite3.connect(tmp_path / "bare.sqlite") as database:  # as exports that are not lazy have it
+    # As exports that are not lazy have it.
+    with closing(sqlite3.connect(tmp_path / "bare.sqlite")) as database, database:
         database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({NSYS_2026['CUPTI_ACTIVITY_KIND_KERNEL']})")
     with pytest.raises(TraceError, match=message):
         read_nsys([tmp_path / "bare.sqlite"])
@@ -207,7 +209,7 @@ def test_what_is_no_export_is_said(tmp_path: Path) -> None:
 
 def test_a_view_that_poses_as_a_table_is_not_read(tmp_path: Path) -> None:
     path = NsysExport().write(tmp_path / "view.sqlite")
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute(
             "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n) "
             "SELECT x AS start, x AS end, 1 AS globalPid, 1 AS shortName, 7 AS streamId, 0 AS correlationId FROM n"

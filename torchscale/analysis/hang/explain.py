@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from torchscale.analysis.hang.activity import Activity, busy_among_idle
 from torchscale.analysis.hang.collectives import (
     GroupLog,
     Signature,
@@ -25,7 +26,9 @@ from torchscale.analysis.hang.collectives import (
     swapped,
 )
 from torchscale.analysis.hang.stacks import (
+    LineRange,
     collective_in,
+    has_left_loop,
     is_ending,
     is_in_backward,
     is_joining,
@@ -46,6 +49,9 @@ from torchscale.schema.profiles.finding import Confidence
 from torchscale.util.units import format_bytes, format_seconds
 
 _SIZE_ERROR = re.compile(r"preamble\.length <= op\.nbytes\. (?P<received>\d{1,18}) vs (?P<expected>\d{1,18})")
+_BACKWARD = "backward pass"
+_LEFT_BECAUSE = "may have had fewer batches, returned early or caught an exception"
+"""Of ranks that have left a loop before others."""
 _MAX_PLACES = 4
 """Of ranks in one line; the evidence lists all."""
 _DEFAULT_DESCRIPTION = "default_pg"
@@ -64,6 +70,8 @@ class RankEvidence:
         problem: Why there is no ``log``.
         pid: Of its process, where known.
         size_error: Bytes that gloo received and that it expected, if it ended the rank for that.
+        activity: Whether it computes or sleeps; ``None`` where that is not known, or says nothing about waiting.
+        loops: For each of ``frames`` the outermost loop around its line; empty where its source is not known.
     """
 
     rank: int
@@ -73,6 +81,8 @@ class RankEvidence:
     problem: str = ""
     pid: int | None = None
     size_error: tuple[int, int] | None = None
+    activity: Activity | None = None
+    loops: tuple[LineRange | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,16 @@ class _Job:
     def where(self, rank: int) -> str:
         """The line a rank is at; empty where unknown."""
         return place(self.ranks[rank].frames)
+
+    @property
+    def busy(self) -> tuple[int, ...]:
+        """The ranks that compute while all others sleep; empty where that is not so or not known."""
+        return busy_among_idle({rank: evidence.activity for rank, evidence in self.ranks.items()})
+
+    @property
+    def all_sleep(self) -> bool:
+        """Whether every rank is known to sleep."""
+        return all(evidence.activity is Activity.IDLE for evidence in self.ranks.values())
 
     def with_condition(self, condition: RankCondition) -> tuple[int, ...]:
         """Ranks whose process is in this state."""
@@ -121,6 +141,7 @@ def explain_hang(
         or _cycle(job)
         or _missing(job)
         or _by_stacks(job)
+        or _by_activity(job)
         or _unknown(job)
     )
 
@@ -371,9 +392,11 @@ def _by_stacks(job: _Job) -> Autopsy | None:
         return None
     known = {rank: evidence.frames for rank, evidence in job.ranks.items() if evidence.frames}
     waiting = {rank: name for rank, frames in known.items() if (name := _wait_of(frames))}
-    explicit = bool(waiting)
-    if not explicit:  # DDP waits for gradients in C++: the stack shows the pass alone, in which it may compute as well
-        waiting = {rank: "backward pass" for rank, frames in known.items() if is_in_backward(frames)}
+    in_backward = dict.fromkeys(_wait_in_backward(job), _BACKWARD)
+    explicit = bool(waiting) and all(job.ranks[rank].activity is Activity.IDLE for rank in in_backward)
+    waiting.update(in_backward)
+    if len(waiting) == len(job.ranks):
+        return _apart(job, waiting)
     others = tuple(sorted(set(job.ranks) - set(waiting)))
     if waiting and others:
         operation = max(waiting.values(), key=list(waiting.values()).count)
@@ -383,12 +406,89 @@ def _by_stacks(job: _Job) -> Autopsy | None:
         summary = f"{collective_label(collective)}: {text.replace('never called it', 'is not in it', 1)}"
         if len(others) > 1:
             summary = summary.replace("is not in it", "are not in it", 1)
-        sure = explicit and len(others) <= len(waiting) and set(others) <= set(known)
+        sure = (explicit or job.busy == others) and len(others) <= len(waiting) and set(others) <= set(known)
         confidence = Confidence.MEDIUM if sure else Confidence.LOW
         return _verdict(job, cause, others, confidence, summary, collective=collective)
     if waiting:
         return None
     return _without_collectives(job, known)
+
+
+def _wait_in_backward(job: _Job) -> list[int]:
+    """Ranks in the backward pass alone that may wait there: DDP waits for gradients in C++, so that the stack shows
+    the pass, in which a rank may compute as well."""
+    inside = [rank for rank, evidence in job.ranks.items() if is_in_backward(evidence.frames)]
+    unnamed = [rank for rank in inside if not _wait_of(job.ranks[rank].frames)]
+    return [rank for rank in unnamed if job.ranks[rank].activity is not Activity.BUSY]
+
+
+def _apart(job: _Job, waiting: Mapping[int, str]) -> Autopsy | None:
+    """All ranks wait, but not in the same place. Those that have left for good the loop in which the others are do not
+    come back to it; they are named unless they are the most. Else nothing says who is wrong."""
+    sides: dict[tuple[str, str], list[int]] = {}
+    for rank, operation in sorted(waiting.items()):
+        sides.setdefault((operation, job.where(rank)), []).append(rank)
+    if len(sides) != 2:
+        return None
+    first, second = sides.values()
+    for gone, inside in ((first, second), (second, first)):
+        if _have_left(job, gone, inside):
+            return _left_the_loop(job, waiting, gone, inside)
+    return None
+
+
+def _left_the_loop(job: _Job, waiting: Mapping[int, str], gone: Sequence[int], inside: Sequence[int]) -> Autopsy:
+    """The verdict on ranks that have left a loop while others wait in it; the smaller part is named."""
+    few = len(gone) <= len(inside)
+    odd, others = (gone, inside) if few else (inside, gone)
+    places = {job.where(rank) for rank in odd}
+    at = f", at {places.pop()}" if len(places) == 1 else ""
+    wait = "waits" if len(odd) == 1 else "wait"
+    article = "the " if waiting[odd[0]] == _BACKWARD else ""
+    there = f"{wait} in {article}{waiting[odd[0]]}{at}"
+    if few:
+        text = f"{ranks_label(odd)} {_have(odd)} left the loop before {ranks_label(others)}, and {there}"
+    else:
+        text = f"{ranks_label(odd)} {there}, in a loop that {ranks_label(others)} {_have(others)} left"
+    operation = waiting[others[0]]
+    collective = StuckCollective(operation=operation, purpose=purpose(operation, job.ranks[others[0]].frames))
+    return _verdict(
+        job,
+        HangCause.TEARDOWN if few else HangCause.RANK_MISSING,
+        odd,
+        Confidence.MEDIUM if job.all_sleep else Confidence.LOW,
+        f"{collective_label(collective)}: {text}",
+        collective=collective,
+        evidence=[f"{ranks_label(gone)} {_LEFT_BECAUSE}"],
+    )
+
+
+def _have_left(job: _Job, ahead: Sequence[int], behind: Sequence[int]) -> bool:
+    """Whether each rank of the one side has left for good a loop in which each of the other side is."""
+    return all(
+        has_left_loop(mine.frames, mine.loops, theirs.frames, theirs.loops)
+        for mine in (job.ranks[rank] for rank in ahead)
+        for theirs in (job.ranks[rank] for rank in behind)
+    )
+
+
+def _have(ranks: Sequence[int]) -> str:
+    return "has" if len(ranks) == 1 else "have"
+
+
+def _by_activity(job: _Job) -> Autopsy | None:
+    """Where stacks are not known, a rank that computes while all others sleep is the one that has not arrived. Not
+    where a stack that is known contradicts that, nor where a recorder shows what ranks wait in."""
+    busy = job.busy
+    known = {rank: evidence.frames for rank, evidence in job.ranks.items() if evidence.frames}
+    waits_busily = any(_wait_of(frames) for rank, frames in known.items() if rank in busy)
+    sleeps_elsewhere = any(not _seems_to_wait(job, rank) for rank in known if rank not in busy)
+    if job.stalls or not busy or waits_busily or sleeps_elsewhere:
+        return None
+    are, have, they = ("is", "has", "it") if len(busy) == 1 else ("are", "have", "they")
+    label = ranks_label(busy)
+    summary = f"{label} {are} busy while all others sleep: {they} {have} not arrived where the others wait"
+    return _verdict(job, HangCause.RANK_MISSING, busy, Confidence.LOW, summary)
 
 
 def _without_collectives(job: _Job, known: Mapping[int, Sequence[StackFrame]]) -> Autopsy | None:

@@ -12,6 +12,7 @@ _STACK_LINE = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d{1,9}) in 
 _LIBRARY = ("/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3.", "/lib64/python3.")
 """Parts of paths of code that is neither the user's nor ours."""
 _OURS = "/torchscale/worker/"
+_TORCH = "/torch/"
 _LOADER_PATHS = ("/torch/utils/data/", "/torchscale/worker/data/")
 _TEARDOWN_FUNCTIONS = frozenset({"destroy_process_group", "_shutdown_backend", "_exit_function", "_run_exitfuncs"})
 """Leaving the process group, and what Python runs when a process ends."""
@@ -20,6 +21,8 @@ _MAX_NAME = 80
 """Of a file and of a function: the line has to fit a table."""
 _NOT_COLLECTIVES = frozenset({"wrapper", "init_process_group", "new_group", "_new_process_group_helper"})
 """Functions of torch's module of collectives that are none."""
+LineRange = tuple[int, int]
+"""First and last line of a loop."""
 _JOINING = frozenset({"init_process_group", "new_group", "_new_process_group_helper", "rendezvous"})
 
 
@@ -85,13 +88,47 @@ def is_in_backward(frames: Sequence[StackFrame]) -> bool:
 
 def purpose(operation: str, frames: Sequence[StackFrame]) -> str:
     """What a collective is for, where the stack of a rank that waits in it tells; else empty."""
-    if any(frame.function == "barrier" for frame in frames):
+    if operation != "barrier" and any(frame.function == "barrier" for frame in frames):
         return "barrier"
     if is_in_backward(frames) and operation.startswith(
         ("all_reduce", "allreduce", "reduce_scatter", "_reduce_scatter")
     ):
         return "gradients"
     return ""
+
+
+def has_left_loop(
+    frames: Sequence[StackFrame],
+    loops: Sequence[LineRange | None],
+    others: Sequence[StackFrame],
+    other_loops: Sequence[LineRange | None],
+) -> bool:
+    """Whether a rank has left for good a loop in which another rank still is: both were called from the same lines,
+    none of them in a loop; then the one is on a later line of the function, and in no loop with the line of the other.
+
+    Args:
+        frames: Of the one.
+        loops: The outermost loop around each of its lines; empty where a source is not known.
+        others: Frames of the other.
+        other_loops: As ``loops``.
+    """
+    if not loops or not other_loops:
+        return False
+    pairs = zip(frames, loops, others, other_loops, strict=False)
+    for depth, (frame, loop, other, other_loop) in enumerate(pairs):
+        if (frame.file, frame.function) != (other.file, other.function):
+            return False
+        if frame.line != other.line:
+            shared = other_loop is not None and other_loop[0] <= frame.line <= other_loop[1]
+            return frame.line > other.line and not shared and _is_looping(others[depth:], other_loops[depth:])
+        if loop is not None:  # they may be in different rounds of it
+            return False
+    return False
+
+
+def _is_looping(frames: Sequence[StackFrame], loops: Sequence[LineRange | None]) -> bool:
+    """Whether the user's code, or a trainer's, is in a loop: torch has loops of its own."""
+    return any(loop is not None and _TORCH not in frame.file for frame, loop in zip(frames, loops, strict=True))
 
 
 def _is_library(path: str) -> bool:

@@ -238,15 +238,14 @@ from torchscale.launch.process import ManagedProcess, adopt_orphans, left_proces
 nowhere = open("/dev/null", "wb")
 before = subprocess.Popen(["sleep", "60"], stdout=nowhere, start_new_session=False)
 adopt_orphans()
-own = subprocess.Popen(["sleep", "60"], stdout=nowhere, start_new_session=False)
 process = ManagedProcess([sys.executable, "-c", sys.argv[1]], env={}, stdout=nowhere, stderr=nowhere)
 wait_until(lambda: process.poll() is not None, timeout_seconds=30)
 named = process.end()
-own.kill()
-own.wait()
+own = subprocess.Popen(["sleep", "60"], stdout=nowhere, start_new_session=False)
 print(*named, *(f"{pid} {command}" for pid, command in left_processes().items()), sep="|", flush=True)
-before.kill()
-before.wait()
+for one in (before, own):
+    one.kill()
+    one.wait()
 """
 
 

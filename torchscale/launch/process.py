@@ -91,6 +91,7 @@ class ManagedProcess:
                 hint="mount -t proc proc /proc",
             )
         self.token = uuid.uuid4().hex
+        self._children_before = frozenset(child.pid for child in psutil.Process().children())
         self._started_at = time.time()
         marked = {**env, TOKEN_VARIABLE: self.token, LAUNCHER_VARIABLE: str(os.getpid())}
         try:
@@ -122,7 +123,15 @@ class ManagedProcess:
                 self._popen.wait(timeout=KILL_GRACE_SECONDS)
             except subprocess.TimeoutExpired:
                 return (*survivors, f"pid {self.pid}")
+        self._note_adopted()
         return (*survivors, *_daemons_since(self._started_at))
+
+
+    def _note_adopted(self) -> None:
+        """Keep the children that were adopted while it ran."""
+        for child in psutil.Process().children():
+            if child.pid not in self._children_before and child.pid not in _started_here:
+                _adopted[child.pid] = child
 
 
 def end_family(
@@ -170,26 +179,16 @@ def inherited_environment() -> dict[str, str]:
 
 def adopt_orphans() -> None:
     """Make this process the parent of descendants whose own parent dies, so that they are found and reaped."""
-    global _children_before  # noqa: PLW0603 - set once in the life of the process
     if _LIBC is None:
         return
-    if _children_before is None:
-        _children_before = frozenset(child.pid for child in psutil.Process().children())
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def left_processes() -> dict[int, str]:
-    """Processes that something which ran below this process left behind, and that still run: pid → command line. For a
-    program of ours, whose own children have all ended; empty where :func:`adopt_orphans` was never called."""
-    if _children_before is None:
-        return {}
+    """Processes that something which ran below this process left behind, and that still run: pid → command line. What a
+    library has started in this process while nothing of ours ran is not among them."""
     _reap_orphans(except_pid=None)
-    children = [child for child in psutil.Process().children() if is_running(child)]
-    return {
-        child.pid: _command_line(child)
-        for child in children
-        if child.pid not in _started_here and child.pid not in _children_before
-    }
+    return {pid: _command_line(child) for pid, child in _adopted.items() if is_running(child)}
 
 
 def run_bounded(
@@ -296,8 +295,8 @@ def tail(path: Path, max_bytes: int = 8192) -> str:
         return ""
 
 
-_children_before: frozenset[int] | None = None
-"""Children of this process before it adopted any, as a shell has that becomes us by ``exec``."""
+_adopted: dict[int, psutil.Process] = {}
+"""Processes that became children of this one while something of ours ran."""
 _started_here: set[int] = set()
 """Pids of all processes that were started here; few in the life of a command."""
 

@@ -26,7 +26,7 @@ def run_on_all(program: Program, cluster: network.Cluster, command: str, *option
             directory.mkdir(exist_ok=True)
             master = f"{cluster.nodes[0].address}:{PORT}"
             place = ["--nnodes", str(len(cluster.nodes)), "--node-rank", str(node.number), "--master", master]
-            argv = program.argv(command, *place, *options)
+            argv = program.argv(*command.split(), *place, *options)
             env = {**program.env(), "TORCHSCALE_TOKEN": TOKEN, "TMPDIR": str(directory)}
             with (directory / "out").open("w") as out, (directory / "err").open("w") as err:
                 running.append(subprocess.Popen(node.argv(*argv), cwd=directory, env=env, stdout=out, stderr=err))
@@ -59,14 +59,14 @@ def test_two_nodes_are_checked_together(program: Program) -> None:
 def test_collectives_over_two_nodes(program: Program) -> None:
     sizes = ("--op", "all_reduce", "-b", "1KiB", "-e", "4KiB", "--iters", "3", "-w", "1", "--device", "cpu")
     with network.cluster(2) as cluster:
-        first, second = run_on_all(program, cluster, "measure", "collectives", *sizes, "--json")
+        first, second = run_on_all(program, cluster, "measure collectives", *sizes, "--json")
     assert (first[0], second[0]) == (0, 0), first[2] + second[2]
     (sweep,) = json.loads(first[1])
     assert sweep["hosts"] == ["n0", "n1"]
     (curve,) = sweep["figures"]["curves"]
     assert [point["payload_bytes"] for point in curve["points"]] == [1024, 2048, 4096]
     assert not any(point["wrong_elements"] for point in curve["points"])
-    assert list((program.directory / "n0").glob("results/comm-*/experiment.json"))
+    assert list((program.directory / "n0").glob("results/collectives-*/experiment.json"))
     assert not (program.directory / "n1" / "results").exists()
     assert program.leftovers() == []
 

@@ -113,7 +113,7 @@ def test_efficiency_findings_cost_and_comparison_are_functions(runs: torchscale.
     cost = runs.cost(2.0)
     assert cost["samples_per_dollar"].iloc[2] == pytest.approx(80 * 3600 / 2)
     pair = torchscale.compare_results(runs.result_set("one"), runs.result_set("two"))
-    assert [change.verdict.value for change in pair.cells[0].changes] == ["not decidable"] * 3
+    assert [change.verdict.value for change in pair.cells[0].changes] == ["unclear"] * 3
 
 
 def test_figures_are_plotlys_and_by_title(runs: torchscale.Results) -> None:

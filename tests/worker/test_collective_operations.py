@@ -231,6 +231,7 @@ def identity(backend: str) -> RankIdentity:
 
 def test_what_nccl_refuses_is_listed_and_costs_no_other_figure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Ranks, "barrier", lambda self: None)
+    monkeypatch.setattr(Ranks, "broadcast_scalar", lambda self, value: value)
     free = swept(None, "nccl", monkeypatch, tmp_path)
     assert {sample.operation for sample in free.samples} == {"all_reduce", "all_gather", "send_recv"}
     assert free.unsupported == {

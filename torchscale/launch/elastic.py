@@ -90,6 +90,7 @@ class ElasticLauncher:
         process = self._start(environment)
         self._sampler.read(task.telemetry_seconds, task.gpu_uuids)
         atomic_write_model(directory / "task.json", task, durable=False)
+        open_log(directory / "torchrun.log").close()  # if it cannot be made, say so here
         item = GroupItem(task=task, directory=str(directory.resolve()), cpu_sets=task.cpu_sets, environment=own)
         ended = self._channel / ended_file(self._launches)
         atomic_write_model(self._channel / f"item-{self._launches}.json", item, durable=False)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
 from torchscale.report.build import build_document
@@ -116,9 +115,9 @@ class RunReport:
     def cell_json(self, text: str) -> str:
         """One cell, as the JSON of the run has it."""
         cell = _find_cell(self.summary, text)
-        if isinstance(cell, TrainingSummary):
-            return cell_export(cell).model_dump_json(indent=1)
-        return machine_export(cell).model_dump_json(indent=1)
+        trained = [cell_export(one) for one in self.summary.cells if one is cell]
+        machine = [machine_export(one) for one in self.summary.machine if one is cell]
+        return [*trained, *machine][0].model_dump_json(indent=1)
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def test_an_installation_without_torch_is_told_the_extra_that_brings_it() -> Non
     missing = changed("software", torch=None, torch_error="ModuleNotFoundError: No module named 'torch'")
     told = check(missing, "torch")
     assert told.status is Status.FAIL
-    assert "pip install 'torchscale[train]'" in told.advice
+    assert "pip install 'torchscale-bench[train]'" in told.advice
 
 
 def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> None:

@@ -26,7 +26,8 @@ from torchscale.worker.measure.parameters import compare_parameters
 from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.trainer import Trainer
 
-task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
+arguments = sys.argv[1:]  # the import of a model leaves one name there
+task = LaunchTask.model_validate_json(open(arguments[0]).read())
 torch.set_num_threads(1)
 with joined_ranks(task, __name__) as ranks:
     trainer = Trainer(task.cell, ranks)
@@ -34,13 +35,13 @@ with joined_ranks(task, __name__) as ranks:
     equal = compare_parameters(trainer.module, ranks).differing
     broken = None
     if ranks.rank == 0:
-        torch.save(trainer.module.state_dict(), sys.argv[2])
+        torch.save(trainer.module.state_dict(), arguments[1])
     else:
         with torch.no_grad():
             trainer.module.layer.bias[1] += 1
     broken = compare_parameters(trainer.module, ranks).differing
     if ranks.rank == 0:
-        open(sys.argv[3], "w").write(json.dumps([equal, broken]))
+        open(arguments[2], "w").write(json.dumps([equal, broken]))
     ranks.barrier()
     trainer.close()
     del trainer
@@ -59,10 +60,11 @@ from torchscale.worker.train import Started, train
 
 # Nobody reduces gradients.
 trainer.parallelize = lambda workload, cell, ranks: Parallel(workload.module, workload.module)
-task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
+arguments = sys.argv[1:]  # the import of a model leaves one name there
+task = LaunchTask.model_validate_json(open(arguments[0]).read())
 torch.set_num_threads(1)
 with joined_ranks(task, __name__) as ranks:
-    files = RankFiles(pathlib.Path(sys.argv[2]), ranks.rank)
+    files = RankFiles(pathlib.Path(arguments[1]), ranks.rank)
     files.record(train(task, task.cell, ranks, files, Started(0.0, 0.0)))
 """
 
@@ -74,7 +76,8 @@ from torchscale.worker.measure.link import measure_link
 from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.trainer import Trainer
 
-task = LaunchTask.model_validate_json(open(sys.argv[1]).read())
+arguments = sys.argv[1:]  # the import of a model leaves one name there
+task = LaunchTask.model_validate_json(open(arguments[0]).read())
 torch.set_num_threads(1)
 with joined_ranks(task, __name__) as ranks:
     trainer = Trainer(task.cell, ranks)
@@ -86,7 +89,7 @@ with joined_ranks(task, __name__) as ranks:
     names = [name for name, parameter in trainer.module.named_parameters() if parameter is watched[0]]
     link = measure_link(trainer.bucket_bytes, ranks)
     if ranks.rank == 0:
-        with open(sys.argv[2], "w") as file:
+        with open(arguments[1], "w") as file:
             json.dump({
                 "syncs": [[s.exposed_sync, s.buffer_sync, s.seconds, s.compute + s.data_wait] for s in steps],
                 "first": first.samples[0].exposed_sync,

@@ -194,6 +194,14 @@ def _show_plan(result: DryRun, *, as_json: bool) -> None:
         TERMINAL.note(f"warning: {text}")
 
 
+def _compare_with_previous(outcome: BenchmarkOutcome) -> None:
+    from torchscale.run.previous import against_previous  # noqa: PLC0415 - `--help` does not need it
+
+    text = against_previous(outcome.directory)
+    if text:
+        TERMINAL.note(text)
+
+
 def _show_results(outcome: BenchmarkOutcome, same_command: str, *, as_json: bool) -> None:
     from torchscale.report.formats.report_export import summary_json  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.terminal.failures import print_failures  # noqa: PLC0415
@@ -205,6 +213,8 @@ def _show_results(outcome: BenchmarkOutcome, same_command: str, *, as_json: bool
     else:
         print_results(outcome.summary, result_console())
         print_failures(failed, outcome.cells_to_run, outcome.directory, result_console())
+    if not outcome.interrupted:
+        _compare_with_previous(outcome)
     TERMINAL.results(outcome.directory)
     if outcome.interrupted:
         TERMINAL.note(f"Interrupted. The same command continues: {same_command}")

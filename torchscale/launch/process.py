@@ -126,7 +126,6 @@ class ManagedProcess:
         self._note_adopted()
         return (*survivors, *_daemons_since(self._started_at))
 
-
     def _note_adopted(self) -> None:
         """Keep the children that were adopted while it ran."""
         for child in psutil.Process().children():

@@ -17,8 +17,10 @@ _LOOKED_AT = 50
 
 
 def against_previous(directory: Path) -> str:
-    """The change since the newest earlier run of the same plan beside ``directory``, as a sentence. Empty where there is
-    no such run, where it was measured on another device or torch, or where nothing can be compared."""
+    """The change since the newest earlier run of the same plan beside ``directory``, as a sentence.
+
+    Empty where there is no such run, where it was measured on another device or torch, or where nothing is comparable.
+    """
     try:
         previous = next(_earlier(directory), None)
         if previous is None:

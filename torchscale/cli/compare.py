@@ -36,13 +36,14 @@ def compare(
     ] = None,
     threshold: Annotated[str, typer.Option("--threshold", help="Smaller changes count as equal: 2% or 0.02.")] = "2%",
     fail_on: Annotated[
-        FailOn,
+        FailOn | None,
         typer.Option(
             "--fail-on",
             help="What gives exit code 1. regression: something is worse, failed or was not measured, or all is "
-            "unclear and a loss of 25 % is not excluded; unclear: also any unclear cell; never.",
+            "unclear and a loss of 25 % is not excluded; unclear: also any unclear cell; never. Default: regression; "
+            "with --cost never.",
         ),
-    ] = FailOn.REGRESSION,
+    ] = None,
     metrics: Annotated[
         Several,
         typer.Option(
@@ -155,8 +156,9 @@ def compare(
     if replace:
         raise UsageError("--replace is for --save", hint="torchscale compare RUN --save NAME --replace")
     accepted = _accepted(accept)
-    if Accept.UNCLEAR in accepted and fail_on is FailOn.UNCLEAR:
-        raise UsageError(f"--accept unclear contradicts --fail-on {fail_on.value}", hint="leave one of them out")
+    gated_by = _gated_by(fail_on, with_prices=bool(cost))
+    if Accept.UNCLEAR in accepted and gated_by is FailOn.UNCLEAR:
+        raise UsageError(f"--accept unclear contradicts --fail-on {gated_by.value}", hint="leave one of them out")
     if history is not None and against is None:
         raise UsageError(f"--history {history} is for --against", hint="--against last --history torchscale.sqlite")
     refuse_two_documents("--output", output, as_json=as_json)
@@ -193,7 +195,7 @@ def compare(
         write_rendered(rendered, f"comparison.{kind.value}", Path(), output)
     gate = run.gate(
         comparison,
-        fail_on,
+        gated_by,
         allow_missing=Accept.MISSING in accepted,
         allow_unclear=Accept.UNCLEAR in accepted,
     )
@@ -237,6 +239,13 @@ def _accepted(texts: list[str] | None) -> list[Accept]:
     if "undecided" in listed(texts):
         raise UsageError("--accept undecided: the word is unclear", hint="write --accept unclear")
     return members("--accept", texts, Accept)
+
+
+def _gated_by(fail_on: FailOn | None, *, with_prices: bool) -> FailOn:
+    """Which machine to buy is a question, not a gate."""
+    if fail_on is not None:
+        return fail_on
+    return FailOn.NEVER if with_prices else FailOn.REGRESSION
 
 
 def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[str], list[float]]:

@@ -17,6 +17,7 @@ from torchscale.analysis.comparison.pair import (
 )
 from torchscale.config.choices import Metric
 from torchscale.report.sections.comparison import ComparisonReport
+from torchscale.report.sections.comparison_ranking import RankedSide
 from torchscale.schema.exports.comparison import (
     ChangeExport,
     ComparedCellExport,
@@ -27,6 +28,7 @@ from torchscale.schema.exports.comparison import (
     OutcomeName,
     OverallExport,
     PairExport,
+    RankedSideExport,
     ReasonName,
     ScoreExport,
     SideExport,
@@ -73,7 +75,21 @@ def comparison_export(comparison: ComparisonReport) -> ComparisonExport:
             for difference in comparison.differences
         ),
         left_out=comparison.left_out,
+        ranking=tuple(map(_ranked, comparison.ranking)),
         pairs=tuple(_pair(pair, comparison.metrics) for pair in comparison.pairs),
+    )
+
+
+def _ranked(side: RankedSide) -> RankedSideExport:
+    cost = side.cost
+    return RankedSideExport(
+        name=side.name,
+        price=side.price,
+        cells=None if cost is None else cost.cells,
+        speed_ratio=None if side.speed is None else side.speed.ratio.value,
+        cost_ratio=None if cost is None else cost.ratio.value,
+        cost_interval=None if cost is None else cost.ratio.interval,
+        verdict=None if cost is None else _VERDICTS[cost.verdict],
     )
 
 

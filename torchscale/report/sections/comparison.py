@@ -19,6 +19,12 @@ from torchscale.report.sections.comparison_cells import compared_cells_section, 
 from torchscale.report.sections.comparison_conditions import comparison_method_section, differences_section
 from torchscale.report.sections.comparison_overall import change_charts, overall_section
 from torchscale.report.sections.comparison_overview import comparison_overview
+from torchscale.report.sections.comparison_ranking import (
+    RankedSide,
+    best_sentence,
+    ranked_sides,
+    ranking_section,
+)
 from torchscale.report.text.comparison import (
     METRIC_LABELS,
     format_interval,
@@ -57,6 +63,11 @@ class ComparisonReport:
     matched_by_name: bool = False
     left_out: tuple[str, ...] = ()
 
+    @property
+    def ranking(self) -> list[RankedSide]:
+        """The sides by samples per dollar; empty without prices."""
+        return ranked_sides(self.pairs, self.names, self.prices)
+
 
 def comparison_document(comparison: ComparisonReport, *, brief: bool = False) -> Document:
     """A comparison as a report for people; a ``brief`` one, for a pull request, has the verdicts and what decides."""
@@ -65,6 +76,7 @@ def comparison_document(comparison: ComparisonReport, *, brief: bool = False) ->
         f"{shortened(comparison.names[0])}",
         subtitle=_subtitle(comparison),
         verdict=(
+            *([best_sentence(comparison.ranking)] if comparison.ranking else []),
             *(" ".join(pair_verdict(pair, comparison.metrics)) for pair in comparison.pairs),
             *map(shortened, comparison.left_out),
         ),
@@ -89,6 +101,7 @@ def comparison_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
     """The sections of a comparison, without empty ones."""
     differing = differences_section(comparison.differences, comparison.names)
     sections = (
+        ranking_section(comparison.ranking, comparison.names[0]),
         *([differing] if comparison.matched_by_name else []),
         overall_section(comparison.pairs, comparison.names, comparison.metrics, comparison.threshold),
         compared_cells_section(comparison.pairs),
@@ -100,6 +113,7 @@ def comparison_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
 
 def _brief_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
     sections = (
+        ranking_section(comparison.ranking, comparison.names[0]),
         deciding_cells_section(comparison.pairs, comparison.metrics, with_cost=bool(comparison.prices)),
         differences_section(comparison.differences, comparison.names, _BRIEF_DIFFERENCES),
     )

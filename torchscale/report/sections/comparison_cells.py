@@ -19,8 +19,8 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.text.comparison import (
+    change_ends,
     comparison_label,
-    format_interval,
     format_level,
     format_outcome,
     format_p,
@@ -114,7 +114,7 @@ def _brief_row(cell: CellComparison, change: Change) -> tuple[TableValue, ...]:
         TableValue(format_level(change.metric, change.before), change.before),
         TableValue(format_level(change.metric, change.after), change.after),
         TableValue(format_ratio_change(change.ratio), change.ratio.value - 1),
-        TableValue(format_interval(change.ratio)),
+        TableValue(change_ends(change)),
         verdict_value(change),
     )
 

@@ -19,7 +19,7 @@ from torchscale.report.document import (
     Tone,
     shortened,
 )
-from torchscale.report.text.comparison import format_session_noise
+from torchscale.report.text.comparison import BRACKETS, format_session_noise
 from torchscale.report.text.labels import plural
 from torchscale.util.units import format_percent
 
@@ -61,6 +61,7 @@ def comparison_method_section(
         "the launches (or contended to another degree), the verdict rests on what bounds the disturbance: launches "
         "without it, the time that ranks waited for a core, or that it makes a launch slower and never faster. Other "
         "flags are shown and change nothing.",
+        *([BRACKETS] if any(change.conditions for change in changes) else []),
     ]
     if prices:
         listed_prices = ", ".join(f"{shortened(name)} ${price:.2f}" for name, price in zip(names, prices, strict=True))

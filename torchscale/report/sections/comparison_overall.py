@@ -24,7 +24,7 @@ from torchscale.report.sections.selection import spread_out
 from torchscale.report.text.comparison import (
     METRIC_LABELS,
     both_values,
-    format_interval,
+    change_ends,
     format_nothing_compared,
     format_ratio_change,
     format_scores,
@@ -68,7 +68,7 @@ def overall_section(
             TableValue(shortened(pair.other.name)),
             TableValue(METRIC_LABELS[one.metric]),
             TableValue(format_ratio_change(one.ratio), one.ratio.value - 1),
-            TableValue(format_interval(one.ratio)),
+            TableValue(change_ends(one)),
             TableValue(str(one.cells), one.cells),
             TableValue(str(one.withheld), one.withheld),
             TableValue(str(one.flagged), one.flagged),

@@ -13,9 +13,11 @@ from torchscale.analysis.comparison.pair import CellComparison, Change, Outcome,
 from torchscale.report.document import shortened
 from torchscale.report.sections.comparison import ComparisonReport
 from torchscale.report.sections.comparison_cells import shown_changes
+from torchscale.report.sections.comparison_ranking import best_sentence, ranking_table
 from torchscale.report.text.comparison import (
+    BRACKETS,
     both_values,
-    format_interval,
+    change_ends,
     format_level,
     format_outcome,
     format_ratio_change,
@@ -47,12 +49,30 @@ def print_comparison(comparison: ComparisonReport, console: Console) -> None:
     if comparison.matched_by_name:
         _print_differences(comparison, console)
         console.print()
+    if comparison.ranking:
+        _print_ranking(comparison, console)
     for pair in comparison.pairs:
         _print_pair(pair, comparison, console)
     for sentence in comparison.left_out:
         console.print(shortened(sentence), markup=False, soft_wrap=True)
     if not comparison.matched_by_name:
         _print_differences(comparison, console)
+
+
+def _print_ranking(comparison: ComparisonReport, console: Console) -> None:
+    table = ranking_table(comparison.ranking, comparison.names[0])
+    shown = Table(
+        *(Column(column.title, justify="right" if column.numeric else "left") for column in table.columns),
+        box=None,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="bold",
+    )
+    for row in table.rows:
+        shown.add_row(*(escape(value.text) for value in row))
+    _print_table(table.caption, shown, console)
+    console.print(best_sentence(comparison.ranking), markup=False, soft_wrap=True)
+    console.print()
 
 
 def _print_differences(comparison: ComparisonReport, console: Console) -> None:
@@ -95,6 +115,8 @@ def _print_pair(pair: Pair, comparison: ComparisonReport, console: Console) -> N
         console.print(format_session_noise([change for _, change in decided]), markup=False, soft_wrap=True)
     for note in pair.notes:
         console.print(f"{note}.", markup=False, soft_wrap=True)
+    if any(change.conditions for _, change in shown):
+        console.print(BRACKETS, markup=False, soft_wrap=True)
     flagged = sum(bool(cell.flags) for cell, _ in decided)
     if flagged:
         text = "* measured with a warning on one side; see the report of that side"
@@ -155,7 +177,7 @@ def _table(changes: Sequence[tuple[CellComparison, Change]], names: tuple[str, s
         style = _STYLES.get(change.verdict, "yellow")
         mark = "[yellow]*[/yellow]" if cell.flags else ""
         levels = [format_level(change.metric, value) for value in (change.before, change.after)]
-        interval = [format_interval(change.ratio)] if with_interval else []
+        interval = [escape(change_ends(change))] if with_interval else []
         verdict = f"[{style}]{format_verdict(change)}[/{style}]{mark}"
         rows.append([*levels, format_ratio_change(change.ratio), *interval, verdict])
     return _cell_table([_cells_of(cell) for cell, _ in changes], columns, rows)

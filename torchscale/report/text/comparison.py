@@ -59,6 +59,9 @@ _UNITS: Mapping[Metric, Callable[[float], str]] = {
 
 
 _DIGITS_OF_P = 3
+UNBOUNDED = "unknown"
+BRACKETS = "[In brackets]: between which ends the change lies without what disturbed one side."
+"""Below a table with :func:`change_ends`."""
 
 
 def measured_at(sides: Sequence[ResultSet]) -> list[str]:
@@ -135,6 +138,13 @@ def format_possible(one: Change | Overall) -> str:
     if low is not None:
         return f"{format_change(low[0] - 1)} or more"
     return "" if high is None else f"{format_change(high[1] - 1)} or less"
+
+
+def change_ends(one: Change | Overall) -> str:
+    """The interval; of a change with a disturbed side between which ends it lies without that, in brackets."""
+    if not one.conditions:
+        return format_interval(one.ratio)
+    return f"[{format_possible(one) or UNBOUNDED}]"
 
 
 def format_disturbance(disturbance: Disturbance, names: tuple[str, str]) -> str:

@@ -162,6 +162,22 @@ class PairExport(Export):
     cells: tuple[ComparedCellExport, ...]
 
 
+class RankedSideExport(Export):
+    """A side with its price, against the reference over the cells that both measured; null for the reference itself."""
+
+    name: str
+    price: float
+    """Of a device and hour."""
+    cells: int | None
+    speed_ratio: float | None
+    """Samples per second."""
+    cost_ratio: float | None
+    """Samples per dollar."""
+    cost_interval: tuple[float, float] | None
+    """95 %; null with fewer than two launches on a side."""
+    verdict: VerdictName | None
+
+
 class ComparisonExport(Export):
     """A comparison of two or more result sets."""
 
@@ -177,4 +193,6 @@ class ComparisonExport(Export):
     differences: tuple[DifferenceExport, ...]
     left_out: tuple[str, ...]
     """Sentences on sources that are not compared."""
+    ranking: tuple[RankedSideExport, ...]
+    """Sides by samples per dollar, the best first; empty without prices."""
     pairs: tuple[PairExport, ...]

@@ -19,14 +19,21 @@ from torchscale.schema.run.result_set import LaunchFigures
 
 MOST_DELAY = 0.95
 """Of a launch. Beyond it hardly anything was left for the ranks, and the bound says nothing."""
-EQUAL_WORK = 1.06
-"""The fixed work between batches took no longer than this against the fastest launch: processes beside it that compute
-from their own caches gave 0.98 to 1.05, those that move memory 1.05 to 1.8 (docs/tested-on.md)."""
-SLOWDOWN = 1.10
-"""Of the computation itself beside processes that leave the fixed work as fast as it was: 1.01 to 1.09 measured. A
-thread that comes back to its core finds its caches filled by others."""
-HEAVY_SLOWDOWN = 1.6
-"""The same beside processes that slow the fixed work, or where that is not known: 1.06 to 1.60 measured."""
+EQUAL_WORK = (1.06, 1.10)
+"""The products and the copy of the fixed work took no longer than this against the median of undisturbed launches, which
+themselves scatter by 1.03 and 1.07. Beside processes that compute from their own caches they took up to 1.05 and 1.04;
+beside those that move memory one of the two took longer each time (docs/tested-on.md)."""
+SLOWDOWN = 0.10
+"""By how much the computation itself is slower beside processes that leave the fixed work as fast as it was, where they
+had the core for half of the time or more, and in proportion below: 0.01 to 0.09 measured. A thread that comes back to
+its core finds its caches filled by others."""
+HEAVY_SLOWDOWN = 0.6
+"""The same beside processes that slow the fixed work, or where that is not known: 0.06 to 0.60 measured."""
+_BESIDE = 0.1
+"""Of ``HEAVY_SLOWDOWN``: what processes on other cores slow by the memory they move, without any delay; 0.06 of 0.6
+measured."""
+_FULL_AT = 2.0
+"""Times the delay: the whole slowdown at a delay of a half."""
 MIN_QUIET_DEGREES = 2
 """Of freedom of a variance over undisturbed launches: 3 launches on one side and 1 on the other."""
 _BY_RATE = (Metric.THROUGHPUT, Metric.COST)
@@ -105,9 +112,9 @@ def _by_delay(
 ) -> Bounds | None:
     if key.metric not in _BY_RATE:
         return None
-    fastest = _fastest_work((before, after)) if same_processor else None
+    usual = _usual_work((before, after)) if same_processor else None
     least = [_at_least(side) for side in (before, after)]
-    most = [_at_most(side, fastest) for side in (before, after)]
+    most = [_at_most(side, usual) for side in (before, after)]
     if least[0] is None or least[1] is None:
         return None
     low = None if most[0] is None else ratio_of(least[1], most[0])
@@ -128,7 +135,7 @@ def _at_least(side: Values) -> list[float] | None:
     return rates
 
 
-def _at_most(side: Values, fastest: tuple[float, float] | None) -> list[float] | None:
+def _at_most(side: Values, usual: tuple[float, float] | None) -> list[float] | None:
     """The same, at most."""
     rates = []
     for value, launch, disturbed in zip(side.values, side.launches, side.disturbed, strict=True):
@@ -137,19 +144,23 @@ def _at_most(side: Values, fastest: tuple[float, float] | None) -> list[float] |
             continue
         if launch.delay is None or launch.delay[1] > MOST_DELAY:
             return None
-        rates.append(value / (1 - launch.delay[1]) * _slowdown(launch, fastest))
+        rates.append(value / (1 - launch.delay[1]) * _slowdown(launch, launch.delay[1], usual))
     return rates
 
 
-def _slowdown(launch: LaunchFigures, fastest: tuple[float, float] | None) -> float:
-    if launch.fixed_work is None or fastest is None:
-        return HEAVY_SLOWDOWN
-    slowest = max(seconds / best for seconds, best in zip(launch.fixed_work, fastest, strict=True))
-    return SLOWDOWN if slowest <= EQUAL_WORK else HEAVY_SLOWDOWN
+def _slowdown(launch: LaunchFigures, delay: float, usual: tuple[float, float] | None) -> float:
+    """How many times slower the computation itself may have been."""
+    if launch.fixed_work is not None and usual is not None and _is_usual(launch.fixed_work, usual):
+        return 1 + SLOWDOWN * min(1.0, _FULL_AT * delay)
+    return 1 + HEAVY_SLOWDOWN * min(1.0, _BESIDE + _FULL_AT * delay)
 
 
-def _fastest_work(sides: Sequence[Values]) -> tuple[float, float] | None:
-    """Of each part of the fixed work, over all launches that nothing disturbed."""
+def _is_usual(work: tuple[float, float], usual: tuple[float, float]) -> bool:
+    return all(seconds <= most * of for seconds, of, most in zip(work, usual, EQUAL_WORK, strict=True))
+
+
+def _usual_work(sides: Sequence[Values]) -> tuple[float, float] | None:
+    """The median of each part of the fixed work, over all launches that nothing disturbed."""
     known = [
         launch.fixed_work
         for side in sides
@@ -158,7 +169,7 @@ def _fastest_work(sides: Sequence[Values]) -> tuple[float, float] | None:
     ]
     if not known:
         return None
-    return min(products for products, _ in known), min(copies for _, copies in known)
+    return statistics.median(products for products, _ in known), statistics.median(copies for _, copies in known)
 
 
 def _by_direction(key: MetricKey, before: Values, after: Values, ratio_of: RatioOf) -> Bounds | None:

@@ -23,6 +23,8 @@ CONDITIONS = (Flag.CONTENDED, Flag.THROTTLED)
 _SHARE_GAP = 1 / 3
 """Of the launches of a side. One launch in three is what chance gives on a shared machine, and its deviation widens the
 interval; a larger gap between the sides shifts a side as a whole."""
+DELAYED = 0.02
+"""Share of a launch by which others delayed it at most: above the default threshold of a change it could make one."""
 _TOLERANCE = 1e-9
 """Thirds are not exact in binary."""
 
@@ -69,7 +71,8 @@ def unequal_conditions(before: ResultCell, after: ResultCell) -> tuple[str, ...]
     unequal = []
     for flag in CONDITIONS:
         shares = [_flagged_share(side, flag) for side in (before, after)]
-        by_degree = flag is Flag.CONTENDED and any(shares) and _unequal_load(before, after)
+        by_load = any(shares) and _unequal_load(before, after)
+        by_degree = flag is Flag.CONTENDED and (by_load or _unequal_delay(before, after))
         if abs(shares[0] - shares[1]) > _SHARE_GAP + _TOLERANCE or by_degree:
             unequal.append(flag.value)
     return tuple(unequal)
@@ -100,7 +103,7 @@ def disturbances(before: ResultCell, after: ResultCell) -> tuple[Disturbance, ..
     found = []
     for flag in CONDITIONS:
         for place, side in enumerate((before, after)):
-            numbers = [number for number, flagged in enumerate(_flagged(side, flag), start=1) if flagged]
+            numbers = [number for number, disturbed in enumerate(_disturbed(side, flag), start=1) if disturbed]
             shares = [side.launches[number - 1].other_processes for number in numbers]
             known = [share for share in shares if share is not None and flag is Flag.CONTENDED]
             if numbers:
@@ -111,14 +114,30 @@ def disturbances(before: ResultCell, after: ResultCell) -> tuple[Disturbance, ..
 
 
 def disturbed_launches(cell: ResultCell) -> list[bool]:
-    """Which of a cell's launches were contended or throttled."""
-    by_flag = [_flagged(cell, flag) for flag in CONDITIONS]
+    """Which of a cell's launches were contended or throttled, or delayed by others."""
+    by_flag = [_disturbed(cell, flag) for flag in CONDITIONS]
     return [any(flags) for flags in zip(*by_flag, strict=True)]
+
+
+def _disturbed(cell: ResultCell, flag: Flag) -> list[bool]:
+    """Which launches carry a flag, or were delayed by others by as much as could make a change."""
+    flagged = _flagged(cell, flag)
+    if flag is not Flag.CONTENDED:
+        return flagged
+    delays = [0.0 if launch.delay is None else launch.delay[1] for launch in cell.launches]
+    return [one or delay > DELAYED for one, delay in zip(flagged, delays, strict=True)]
 
 
 def flagged_conditions(cell: ResultCell) -> tuple[str, ...]:
     """Which of ``CONDITIONS`` more than a third of a cell's launches were measured under."""
     return tuple(flag.value for flag in CONDITIONS if _flagged_share(cell, flag) > _SHARE_GAP + _TOLERANCE)
+
+
+def _unequal_delay(before: ResultCell, after: ResultCell) -> bool:
+    """Whether others delayed one side by more, by as much as could make a change."""
+    delays = [[launch.delay[1] for launch in side.launches if launch.delay is not None] for side in (before, after)]
+    known = all(len(found) == len(side.launches) > 0 for found, side in zip(delays, (before, after), strict=True))
+    return known and abs(statistics.fmean(delays[0]) - statistics.fmean(delays[1])) > DELAYED
 
 
 def _unequal_load(before: ResultCell, after: ResultCell) -> bool:

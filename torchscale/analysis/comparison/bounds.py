@@ -20,9 +20,9 @@ from torchscale.schema.run.result_set import LaunchFigures
 MOST_DELAY = 0.95
 """Of a launch. Beyond it hardly anything was left for the ranks, and the bound says nothing."""
 EQUAL_WORK = (1.06, 1.10)
-"""The products and the copy of the fixed work took no longer than this against the median of undisturbed launches, which
-themselves scatter by 1.03 and 1.07. Beside processes that compute from their own caches they took up to 1.05 and 1.04;
-beside those that move memory one of the two took longer each time (docs/tested-on.md)."""
+"""The products and the copy of the fixed work took no longer than this against the median of undisturbed launches,
+which themselves scatter by 1.03 and 1.07. Beside processes that compute from their own caches they took up to 1.05 and
+1.04; beside those that move memory one of the two took longer each time (docs/tested-on.md)."""
 SLOWDOWN = 0.10
 """By how much the computation itself is slower beside processes that leave the fixed work as fast as it was, where they
 had the core for half of the time or more, and in proportion below: 0.01 to 0.09 measured. A thread that comes back to

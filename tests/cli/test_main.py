@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.program import torchscale
+from torchscale.cli import main
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,36 @@ def run_program(directory: Path, *arguments: str, **streams: Any) -> subprocess.
     """In a process of its own."""
     command = [sys.executable, "-m", "torchscale", *arguments]
     return subprocess.run(command, cwd=directory, timeout=60, check=False, **streams)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), "MemoryError"),
+        (ImportError("a.so: failed to map segment"), "a.so: failed to map segment"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "[Errno 12] Cannot allocate memory"),
+    ],
+)
+def test_a_lack_of_memory_is_an_error_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, told: str
+) -> None:
+    """Also where a library wraps it in an error of its own."""
+
+    def fails() -> None:
+        raise RuntimeError("cannot load") from error
+
+    monkeypatch.setattr(main, "app", fails)
+    with pytest.raises(SystemExit) as left:
+        main.main()
+    assert left.value.code == 3
+    assert capsys.readouterr().err.startswith("error: not enough memory: cannot load\n")
+    assert str(main.no_memory(error)) == f"not enough memory: {told}"
+
+
+def test_other_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(main, "app", fails)
+    with pytest.raises(RuntimeError, match="a defect"):
+        main.main()

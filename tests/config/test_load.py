@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import jsonschema
@@ -13,7 +14,7 @@ from tests.campaign import WHOLE
 from torchscale.config.arguments import load_from_arguments
 from torchscale.config.dump import to_json, to_yaml
 from torchscale.config.experiment import Experiment
-from torchscale.config.load import load_experiment
+from torchscale.config.load import load_experiment, read_document
 from torchscale.errors import ConfigError, TorchscaleError, UsageError
 
 KNOWN = """\
@@ -434,3 +435,18 @@ def test_an_option_that_does_not_exist_comes_before_the_config_that_is_missing(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="--modle: no such option or config key; did you mean '--model'"):
         load_from_arguments(["--modle", "gpt2"], known_options=["--model"])
+
+
+def test_a_named_pipe_is_refused_and_one_of_the_shell_is_read(tmp_path: Path) -> None:
+    """The first would be waited for until somebody writes to it."""
+    pipe = tmp_path / "config.yaml"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match=r"config\.yaml: a named pipe; expected a file"):
+        read_document(pipe)
+    reader, writer = os.pipe()
+    os.write(writer, b"models: tiny-mlp\n")
+    os.close(writer)
+    try:
+        assert read_document(Path(f"/dev/fd/{reader}")).data == {"models": "tiny-mlp"}
+    finally:
+        os.close(reader)

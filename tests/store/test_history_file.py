@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import zlib
@@ -208,3 +209,21 @@ def test_damaged_results_of_a_run(file: Path, packed: bytes) -> None:
             history.facts(1)
         with pytest.raises(StoreError, match="the results of run 99"):
             history.results(99)
+
+
+def test_a_view_in_place_of_a_table_is_not_read(file: Path) -> None:
+    """It may never end."""
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS run, x AS cell"
+    columns = ["state", "reason", "device", "flags", "conditions", "measured_at"]
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("DROP TABLE outcome")
+        rest = ", ".join(f"'' AS {name}" for name in columns)
+        connection.execute(f"CREATE VIEW outcome AS {endless}, {rest} FROM n")
+    with pytest.raises(StoreError, match="the table outcome is not complete"), open_history(file):
+        pass
+
+
+def test_a_pipe_is_no_history(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is not a regular file"), open_history(tmp_path / "pipe"):
+        pass

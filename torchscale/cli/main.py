@@ -37,7 +37,7 @@ from torchscale.cli import (
 from torchscale.cli.command import Program, finish_commands
 from torchscale.cli.options import CONTEXT_SETTINGS
 from torchscale.cli.output import configure_output, note, print_error, replace_unprintable
-from torchscale.errors import ExitCode, OutputError, TorchscaleError, UsageError
+from torchscale.errors import ExitCode, MachineError, OutputError, TorchscaleError, UsageError
 from torchscale.util.extras import missing_extra
 from torchscale.util.process_exit import stop_signals
 from torchscale.util.text import is_text, shown_bytes
@@ -115,6 +115,8 @@ for _title, _commands in COMMANDS.items():
 finish_commands(app)
 
 
+_NO_MEMORY = ("failed to map segment", "Cannot allocate memory")
+"""Of the dynamic linker, and of the kernel."""
 _OUTPUT_FAILS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)
 """Errors of writing to what standard output leads to."""
 
@@ -201,8 +203,35 @@ def _leave_with(error: TorchscaleError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
+def _lacks_memory(error: BaseException) -> bool:
+    """Whether it, or what it came of, is a lack of memory; libraries fail to be loaded for it with an ImportError."""
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, MemoryError) or any(words in str(chain) for words in _NO_MEMORY):
+            return True
+        chain = chain.__cause__ or chain.__context__
+    return False
+
+
+def no_memory(error: BaseException) -> MachineError:
+    """What a lack of memory is to a user."""
+    return MachineError(
+        f"not enough memory: {str(error) or type(error).__name__}",
+        hint="raise the limit of address space (ulimit -v) or of the container",
+    )
+
+
 def main() -> None:
     """Run the program and leave with its exit code."""
+    try:
+        _run()
+    except Exception as error:
+        if not _lacks_memory(error):
+            raise
+        _leave_with(no_memory(error))
+
+
+def _run() -> None:
     _Interrupted.raised = False
     replace_unprintable()
     for number in stop_signals():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -88,6 +89,7 @@ def read_document(path: pathlib.Path) -> ConfigDocument:
         ConfigError: it cannot be read, is too large, is not UTF-8, or is not strict YAML or JSON.
     """
     try:
+        _refuse_named_pipe(path)
         with path.open("rb") as file:
             content = file.read(strict_yaml.MAX_BYTES + 1)
     except (OSError, ValueError) as error:
@@ -102,6 +104,16 @@ def read_document(path: pathlib.Path) -> ConfigDocument:
         raise ConfigError(one_line(f"{path}:{line}: not UTF-8 text (byte {error.start})")) from error
     reader = strict_yaml.read_json if path.suffix.lower() == ".json" else strict_yaml.read_yaml
     return reader(text, str(path))
+
+
+def _refuse_named_pipe(path: pathlib.Path) -> None:
+    """A pipe with a name may never have a writer. One of the shell, ``<(command)``, has one.
+
+    Raises:
+        OSError: it is one.
+    """
+    if path.is_fifo() and path.parent.name != "fd":  # /dev/fd/63, /proc/self/fd/63
+        raise OSError(errno.EINVAL, "a named pipe; expected a file")
 
 
 def _validate(data: Data) -> tuple[Experiment | None, list[tuple[KeyPath, str]]]:

@@ -104,6 +104,8 @@ def _check_file(path: Path, *, create: bool) -> None:
     """That it is a SQLite file, or can become one."""
     if path.is_dir():
         raise UsageError(f"{path} is a directory; expected the file of a history", hint="--db torchscale.sqlite")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is not a regular file; expected the file of a history", hint="--db torchscale.sqlite")
     try:
         with path.open("rb") as file:
             beginning = file.read(16)
@@ -156,7 +158,7 @@ class HistoryFile:
             names = {str(row[1]) for row in self._rows(f"PRAGMA table_info({table})")}
             # Each column's definition begins with its name; a key of several columns stands in brackets after them.
             expected = {part.split()[0] for part in definition.partition(", PRIMARY KEY (")[0].split(", ")}
-            if not expected <= names:
+            if table not in tables or not expected <= names:  # a view may never end
                 raise self._damaged(f"the table {table} is not complete")
         self._check_length()
         ((result,),) = self._rows("PRAGMA quick_check(1)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import warnings
 from pathlib import Path
 
@@ -111,6 +113,31 @@ def test_a_store_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     path = run_folder(tmp_path / "nightly")
     with pytest.raises(OutputError, match="cannot write to the MLflow store nonsense://<redacted>@x: "):
         exporter.store(run_to_store(path), "nonsense://user:secret@x")
+
+
+def test_a_database_that_cannot_be_opened_is_tried_once(tmp_path: Path) -> None:
+    """MLflow would try ten times, with pauses of 0.1 to 51 s."""
+    path = run_folder(tmp_path / "nightly")
+    with pytest.raises(OutputError, match=r"nowhere/x\.db: unable to open database file"):
+        exporter.store(run_to_store(path), f"sqlite:///{tmp_path}/nowhere/x.db")
+
+
+def test_a_server_that_does_not_answer_is_waited_for_within_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's own settings stay."""
+    for name in ("TIMEOUT", "MAX_RETRIES", "BACKOFF_FACTOR"):
+        monkeypatch.setenv(f"MLFLOW_HTTP_REQUEST_{name}", "")  # so that it is restored afterwards
+        monkeypatch.delenv(f"MLFLOW_HTTP_REQUEST_{name}")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(OutputError, match=r"cannot write to the MLflow store http://127\.0\.0\.1:"):
+            exporter.store(run_to_store(run_folder(tmp_path / "nightly")), address)
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "1"
+    assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "2"
 
 
 def test_a_database_without_its_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,14 @@ same sweep or holds nothing.
 
 from __future__ import annotations
 
+import os
 import shutil
+import sqlite3
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -53,6 +56,13 @@ _PAGE = 1000
 _WRITTEN_WITHIN_SECONDS = 2.0
 """MLflow writes the 400 bytes of a run's ``meta.yaml`` in about a millisecond, a metric in less: the writer of a
 file that stays empty was killed."""
+_BOUNDS = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+}
+"""Where the user has not set them. MLflow's own (120 s, 7 retries, each after twice the time of the one before) wait
+for 20 minutes for a server that does not answer."""
 _DATABASES = ("sqlite:", "postgresql", "mysql", "mssql")
 """What addresses of databases begin with, a driver after ``+`` aside."""
 
@@ -78,7 +88,11 @@ def store(run: RunToStore, place: str | None) -> Stored:
     shown = redact_text(address)
     if address.startswith("sqlite:") and address.partition("://")[2].strip("/") in ("", ":memory:"):
         raise OutputError(f"the MLflow store {shown} is in memory and would be lost", hint="sqlite:///FILE.db")
+    for name, value in _BOUNDS.items():
+        os.environ.setdefault(name, value)
     try:
+        if address.startswith("sqlite:///"):
+            _open_once(Path(address.removeprefix("sqlite:///")))
         client = mlflow.MlflowClient(tracking_uri=address)
         experiment = _experiment_id(client, run.summary.experiment.config.experiment_name)
         if is_local_uri(address):
@@ -89,9 +103,19 @@ def store(run: RunToStore, place: str | None) -> Stored:
         raise MachineError(
             f"the MLflow store {shown} needs {error.name}, which is not installed", hint=f"pip install {error.name}"
         ) from error
-    except (MlflowException, OSError) as error:
+    except (MlflowException, OSError, sqlite3.Error) as error:
         raise OutputError(f"cannot write to the MLflow store {shown}: {one_line(error)}") from error
     return Stored(shown, (f"{changed} runs", f"{unchanged} were there already"))
+
+
+def _open_once(path: Path) -> None:
+    """MLflow tries for 100 s to open a database that cannot be opened.
+
+    Raises:
+        sqlite3.Error: it cannot.
+    """
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA schema_version")
 
 
 class _Sweep:

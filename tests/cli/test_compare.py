@@ -119,7 +119,8 @@ def test_an_older_baseline_without_flags_of_launches_is_read(tmp_path: Path) -> 
     path = tmp_path / "baselines" / "main.json"
     content = json.loads(path.read_text())
     for launch in content["cells"][0]["launches"]:
-        del launch["flags"]
+        for later in ("flags", "delay", "fixed_work"):
+            launch.pop(later, None)
     path.write_text(json.dumps(content))
     assert torchscale(tmp_path, "compare", "main", "a").returncode == 0
     content["cells"][0]["flags"] = ["contended"]

@@ -81,29 +81,8 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
     lines = [line.split() for line in first.stdout.splitlines() if " fp32 " in line]
     assert [line[0] for line in lines] == [str(8 << power) for power in range(8)]
     assert all(line[-1] == "0" for line in lines)
-    one_size = (
-        "measure",
-        "collectives",
-        "--op",
-        "all_reduce",
-        "-b",
-        "16MiB",
-        "-e",
-        "16MiB",
-        "--iters",
-        "3",
-        "-o",
-        "here",
-    )
-    judged = program.run(*one_size, "--hardware.link_bytes_per_second=1.0e+15", "--json")
-    for _ in range(10):
-        judged = program.run(*one_size, "--hardware.link_bytes_per_second=1.0e+15", "--json")
-        if judged.returncode == 1:  # measured, and far from what such a link carries
-            break
-        assert "noisy" in judged.stderr or "contended" in judged.stderr, judged.stderr  # no verdict on a busy machine
-    (content,) = json.loads(judged.stdout)
-    assert content["verdict"]["fits"] is False
-    assert content["verdict"]["causes"]
+    again = program.run("measure", "collectives", *options)
+    assert again.returncode == 0, again.stderr
     quarantined = list((program.directory / "here/quarantine").iterdir())
     assert quarantined  # set aside, not lost
     joined = program.run(
@@ -112,8 +91,21 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
     assert joined.returncode == 0, joined.stderr
     report = program.run("report", "--source", "here", "--format", "json", "--output", "-")
     kinds = [cell["cell"]["kind"] for cell in json.loads(report.stdout)["machine"]]
-    assert kinds == ["hardware", "collectives", "collectives"]
+    assert kinds == ["hardware", "collectives"]
     assert program.leftovers() == []
+
+
+@pytest.mark.quiet
+def test_a_link_far_below_what_it_should_carry_fails(program: Program) -> None:
+    one_size = "--op all_reduce -b 16MiB -e 16MiB --iters 3 --hardware.link_bytes_per_second=1.0e+15 --json -o here"
+    for _ in range(10):
+        judged = program.run("measure", "collectives", *one_size.split())
+        if judged.returncode == 1:
+            break
+        assert "noisy" in judged.stderr or "contended" in judged.stderr, judged.stderr  # no verdict on a busy machine
+    (content,) = json.loads(judged.stdout)
+    assert content["verdict"]["fits"] is False
+    assert content["verdict"]["causes"]
 
 
 @pytest.mark.parametrize(

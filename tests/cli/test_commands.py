@@ -119,6 +119,26 @@ def test_a_config_is_written_as_json_where_its_name_says_so(tmp_path: Path) -> N
     assert (two.returncode, "two files" in two.stderr) == (2, True)
 
 
+def test_a_config_of_another_tool_is_translated(tmp_path: Path) -> None:
+    (tmp_path / "old.yaml").write_text("model: tiny-resnet\ndata: {batch_size: 8}\ngpus: [1, 2]\ncoolant: water\n")
+    done = torchscale(tmp_path, "init", "new.yaml", "--from", "old.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["left_out"] == {"coolant": "unknown key"}
+    assert "data.batch_size → batch_sizes" in done.stderr
+    assert load_experiment(tmp_path / "new.yaml").gpu_counts == (1, 2)
+    again = torchscale(tmp_path, "init", "new.yaml", "--from", "old.yaml")
+    assert (again.returncode, "new.yaml exists" in again.stderr) == (2, True)
+    (tmp_path / "wrong.yaml").write_text("model: no-such-model\nbatch_size: 8\n")
+    wrong = torchscale(tmp_path, "init", "made.yaml", "--from", "wrong.yaml")
+    assert (wrong.returncode, "unknown model 'no-such-model'" in wrong.stderr) == (2, True)
+    (tmp_path / "foreign.yaml").write_text("a: 1\n")
+    foreign = torchscale(tmp_path, "init", "other.yaml", "--from", "foreign.yaml")
+    assert (foreign.returncode, "no key of it is known here" in foreign.stderr) == (2, True)
+    both = torchscale(tmp_path, "init", "--from", "old.yaml", "--example", "strong_scaling")
+    assert (both.returncode, "--from contradicts" in both.stderr) == (2, True)
+    assert not (tmp_path / "other.yaml").exists()
+
+
 def test_the_documentation_comes_with_the_program(tmp_path: Path) -> None:
     pages = torchscale(tmp_path, "docs").stdout
     assert {"cli", "configuration", "method"} <= {line.split()[0] for line in pages.splitlines()}

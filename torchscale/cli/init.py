@@ -35,11 +35,21 @@ def init(
         str | None,
         typer.Option("--example", metavar="NAME", help="Write a ready-made experiment of --list instead."),
     ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="OLD",
+            help="Translate a config of an earlier version or of another tool: keys are renamed, and what is unknown "
+            "here is listed.",
+        ),
+    ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="List the ready-made experiments.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written, or the list, as JSON.")] = False,
 ) -> None:
-    """Write a commented config to start from, fitted to this machine or to a known kind, or a ready-made experiment.
+    """Write a commented config to start from, fitted to this machine or to a known kind, or a ready-made experiment; or
+    translate an older config.
 
     [bold]Examples[/bold]
 
@@ -48,6 +58,8 @@ def init(
     [cyan]torchscale init h100.yaml --hardware 8xh100[/cyan]
 
     [cyan]torchscale init --example strong_scaling[/cyan]
+
+    [cyan]torchscale init benchmark_config.yaml --from old.yaml[/cyan]
     """
     from torchscale.run.init import list_examples, write_config, write_example  # noqa: PLC0415 - not for `--help`
 
@@ -61,6 +73,11 @@ def init(
         return
     if path is not None and output is not None:
         raise UsageError(f"two files: {path} and {output}", hint="name one")
+    if source is not None:
+        if example is not None or hardware is not None:
+            raise UsageError("--from contradicts --example and --hardware", hint="name one of them")
+        _translate(path or output or Path("benchmark_config.yaml"), source, force=force, as_json=as_json)
+        return
     if example is not None:
         if hardware is not None:
             raise UsageError(
@@ -81,6 +98,21 @@ def init(
     TERMINAL.note(f"Wrote {file} for {written.title}. Next: torchscale benchmark {quoted} --dry-run{there}")
     if hardware is not None:
         TERMINAL.note(f"Then, on that machine: torchscale benchmark {quoted}")
+
+
+def _translate(file: Path, source: Path, *, force: bool, as_json: bool) -> None:
+    from torchscale.run.init import check_config, write_translation  # noqa: PLC0415 - not for `--help`
+
+    translation = write_translation(file, source, force=force)
+    if as_json:
+        _print_json({"file": str(file), "renamed": translation.renamed, "left_out": translation.left_out})
+    for old, new in translation.renamed.items():
+        TERMINAL.note(f"  {old} → {new}")
+    for key, reason in translation.left_out.items():
+        TERMINAL.note(f"  {key} left out: {reason}")
+    quoted = shlex.quote(str(file))
+    TERMINAL.note(f"Wrote {file} from {source}. Next: torchscale benchmark {quoted} --dry-run")
+    check_config(file)
 
 
 def _print_json(content: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import yaml
 
@@ -14,7 +15,12 @@ from torchscale.config.yaml_reader import Data
 
 def to_yaml(experiment: Experiment) -> str:
     """A YAML config that loads to the same experiment."""
-    return yaml.dump(_content(experiment), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return to_yaml_text(_content(experiment))
+
+
+def to_yaml_text(content: Mapping[str, Data]) -> str:
+    """Config keys as YAML, one per line in their order, lists on one line."""
+    return yaml.dump(dict(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def to_json(experiment: Experiment) -> str:

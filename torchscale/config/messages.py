@@ -61,7 +61,7 @@ EARLIER_KEYS: Mapping[str, str] = {
     "runs": "benchmark.repeats",
 }
 """Keys of other tools' configs, and shorter guesses → the key here."""
-_SAME: Mapping[str, str] = {
+SAME_PRECISIONS: Mapping[str, str] = {
     "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float8": "fp8"
 }  # fmt: skip
 """What PyTorch calls a precision → its name here."""
@@ -204,7 +204,7 @@ def _hint(value: Data, expected: str, group: list[ErrorDetails]) -> str:
         plain = f"{float(value):.0f}" if "whole" in expected else f"{float(value):g} or {_with_point(value)}"
         return f"; {value} is text in YAML: write {plain}"
     literals = [text for details in group for text in _literals(details)]
-    same = _SAME.get(value.casefold())
+    same = SAME_PRECISIONS.get(value.casefold())
     if same in literals:
         return f"; write {same!r}"
     if "number" in expected and "whole" not in expected and (seconds := _seconds(value)) is not None:

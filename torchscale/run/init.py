@@ -8,9 +8,11 @@ from pathlib import Path
 
 from torchscale.catalog.machines import ACCELERATORS, find_machine_named
 from torchscale.catalog.presets import HARDWARE_PRESETS, HardwarePreset, fitted_preset
+from torchscale.config.load import load_experiment, read_document
 from torchscale.config.messages import did_you_mean
+from torchscale.config.translate import Translation, translated
 from torchscale.config.yaml_reader import read_yaml
-from torchscale.errors import UsageError
+from torchscale.errors import ConfigError, UsageError
 from torchscale.launch.machine import detect_gpus, usable_cores
 from torchscale.util.files import atomic_write_text
 
@@ -93,6 +95,36 @@ def write_example(path: Path, name: str, *, force: bool = False) -> None:
             f"--example {name}: no such experiment{did_you_mean(name, names)}", hint=f"known: {', '.join(names)}"
         )
     _write(path, (_EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"), force=force)
+
+
+def write_translation(path: Path, source: Path, *, force: bool = False) -> Translation:
+    """Write a config of another tool, or of an earlier version, with the keys of this one; its comments are lost.
+
+    Args:
+        path: Where to write it.
+        source: The config to read.
+        force: Whether an existing file is replaced.
+
+    Raises:
+        UsageError: the file exists, or its directory does not.
+        ConfigError: ``source`` cannot be read, or holds no key that is known here.
+        OutputError: it cannot be written.
+    """
+    data = read_document(source).data
+    translation = translated(data if isinstance(data, dict) else {})
+    if not translation.data:
+        raise ConfigError(f"{source}: no key of it is known here", hint="write a new config with `torchscale init`")
+    _write(path, translation.to_yaml(source.name), force=force)
+    return translation
+
+
+def check_config(path: Path) -> None:
+    """Load a config.
+
+    Raises:
+        ConfigError: a line per mistake.
+    """
+    load_experiment(path)
 
 
 def _description(text: str) -> str:

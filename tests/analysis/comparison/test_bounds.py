@@ -8,7 +8,7 @@ import pytest
 
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
 from tests.factories import cells
-from torchscale.analysis.comparison.bounds import HEAVY_SLOWDOWN, SLOWDOWN, Basis
+from torchscale.analysis.comparison.bounds import EQUAL_WORK, HEAVY_SLOWDOWN, SLOWDOWN, Basis
 from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.pair import Change, Reason, Verdict
 from torchscale.config.choices import Metric
@@ -80,7 +80,8 @@ def test_beside_processes_that_slow_the_fixed_work_the_bound_is_wider() -> None:
     found = change(QUIET, slowed)
     assert found.verdict is Verdict.UNCLEAR
     assert found.high is not None
-    assert found.high.value == pytest.approx(0.8 * (1 + HEAVY_SLOWDOWN), rel=1e-3)
+    machine = EQUAL_WORK[1]  # its own copies may have been slower by what is usual
+    assert found.high.value == pytest.approx(0.8 * (1 + HEAVY_SLOWDOWN) * machine, rel=1e-3)
     assert change(QUIET, launches(scaled(STEADY, 0.25), HALF, work=(1.5e-4, 4e-4))).verdict is Verdict.WORSE
 
 
@@ -120,6 +121,31 @@ def test_a_disturbance_makes_slower_and_never_faster(flag: str) -> None:
     assert change(QUIET, faster, Metric.STEP_P95).verdict is Verdict.BETTER
     assert change(slower, QUIET, Metric.STEP_P95).verdict is Verdict.UNCLEAR
     assert change(slower, QUIET).reason is Reason.CONDITIONS
+
+
+@pytest.mark.parametrize(
+    ("share", "work", "verdict", "conditions"),
+    [
+        (0.96, (1.56e-4, 2.5e-4), Verdict.UNCLEAR, ("slowed",)),  # as much slower as the machine
+        (0.96, (1.5e-4, 2.6e-4), Verdict.UNCLEAR, ("slowed",)),  # its memory
+        (0.90, (1.56e-4, 2.5e-4), Verdict.WORSE, ("slowed",)),  # by more than that
+        (0.96, (1.44e-4, 2.5e-4), Verdict.WORSE, ("slowed",)),  # although the machine was faster
+        (1.04, (1.44e-4, 2.5e-4), Verdict.UNCLEAR, ("slowed",)),
+        (0.96, (1.51e-4, 2.52e-4), Verdict.WORSE, ()),  # as fast as before
+    ],
+)
+def test_what_the_machine_itself_explains_is_no_change(
+    share: float, work: tuple[float, float], verdict: Verdict, conditions: tuple[str, ...]
+) -> None:
+    """A host's clock is lower for minutes: all launches of a side alike, and the fixed work shows it."""
+    after = launches(scaled(STEADY, share), [None] * 3)
+    slowed = [one.model_copy(update={"fixed_work": work}) for one in after.launches]
+    after = after.model_copy(update={"launches": tuple(slowed)})
+    found = change(QUIET, after)
+    assert (found.verdict, found.conditions) == (verdict, conditions)
+    assert change(QUIET, after, Metric.STEP_P95).verdict is verdict
+    other = after.model_copy(update={"device": "another processor"})
+    assert change(QUIET, other).conditions == (), "the work of another processor says nothing of a clock"
 
 
 def test_a_change_within_bounds_that_lie_within_the_threshold_is_none() -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
+from torchscale.analysis.comparison.machine_speed import SpeedGap, speed_gap
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.schema.run.metric_key import MetricKey
@@ -46,6 +47,7 @@ class Basis(str, Enum):
     QUIET_LAUNCHES = "quiet launches"
     DELAY = "delay"
     DIRECTION = "direction"
+    FIXED_WORK = "fixed work"
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,11 @@ class Values:
         """Of launches that nothing disturbed."""
         return [value for value, disturbed in zip(self.values, self.disturbed, strict=True) if not disturbed]
 
+    @property
+    def quiet_launches(self) -> list[LaunchFigures]:
+        """Those launches."""
+        return [launch for launch, disturbed in zip(self.launches, self.disturbed, strict=True) if not disturbed]
+
 
 RatioOf = Callable[[Sequence[float], Sequence[float]], LogRatio]
 """The ratio of the second side's values to the first one's, each with the launches of its side."""
@@ -87,11 +94,49 @@ def possible_bounds(
         ratio_of: How a ratio and its interval come from values of all launches.
         same_processor: Whether both sides ran on the same kind of processor, so that their fixed work is comparable.
     """
-    quiet = _by_quiet_launches(before, after)
-    surest = [] if quiet is None else [quiet]
+    found = _found_bounds(key, before, after, ratio_of, same_processor=same_processor)
+    possible = [one for one in found if one is not None]
+    if not same_processor:
+        return possible
+    return [_widened(one, key.metric, _gap(one.basis, before, after)) for one in possible]
+
+
+def _found_bounds(
+    key: MetricKey, before: Values, after: Values, ratio_of: RatioOf, *, same_processor: bool
+) -> list[Bounds | None]:
+    """Of a machine that was equally fast on both sides."""
+    if not any(before.disturbed) and not any(after.disturbed):
+        ratio = ratio_of(after.values, before.values)
+        return [Bounds(ratio, ratio, Basis.FIXED_WORK)]
     delay = _by_delay(key, before, after, ratio_of, same_processor=same_processor)
     direction = None if delay is not None else _by_direction(key, before, after, ratio_of)
-    return [*surest, *(one for one in (delay, direction) if one is not None)]
+    return [_by_quiet_launches(before, after), delay, direction]
+
+
+def _gap(basis: Basis, before: Values, after: Values) -> SpeedGap | None:
+    """In the launches that a bound rests on. What other processes did to the fixed work beyond what is usual is in the
+    slowdown already."""
+    match basis:
+        case Basis.QUIET_LAUNCHES:
+            return speed_gap(before.quiet_launches, after.quiet_launches)
+        case Basis.FIXED_WORK:
+            return speed_gap(before.launches, after.launches)
+    gap = speed_gap(before.launches, after.launches)
+    return None if gap is None else gap.limited(*EQUAL_WORK)
+
+
+def _widened(bounds: Bounds, metric: Metric, gap: SpeedGap | None) -> Bounds:
+    """By what the speed of the machine itself may have made of the change."""
+    if gap is None:
+        return bounds
+    less, more = gap.slower_before, gap.slower_after
+    if not metric.higher_is_better:
+        less, more = more, less
+    return Bounds(_shifted(bounds.low, -less), _shifted(bounds.high, more), bounds.basis)
+
+
+def _shifted(ratio: LogRatio | None, by: float) -> LogRatio | None:
+    return None if ratio is None else replace(ratio, log=ratio.log + by)
 
 
 def _by_quiet_launches(before: Values, after: Values) -> Bounds | None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchscale.analysis.comparison.machine_speed import LEAST_GAP, SLOWED, SpeedGap, speed_gap
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
 from torchscale.schema.run.experiment_file import ExperimentFile, Session
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell
@@ -66,8 +67,8 @@ def session_numbers(sessions: Sequence[Session], launches: Iterable[LaunchFigure
 
 def unequal_conditions(before: ResultCell, after: ResultCell) -> tuple[str, ...]:
     """Which of ``CONDITIONS`` one side was measured under and the other not, or much less: in more than a third of the
-    launches, or contended sides to another degree. A difference between such sides need not come of what was
-    changed."""
+    launches, or contended sides to another degree; and ``slowed`` where the machine itself was slower.
+    A difference between such sides need not come of what was changed."""
     unequal = []
     for flag in CONDITIONS:
         shares = [_flagged_share(side, flag) for side in (before, after)]
@@ -75,7 +76,14 @@ def unequal_conditions(before: ResultCell, after: ResultCell) -> tuple[str, ...]
         by_degree = flag is Flag.CONTENDED and (by_load or _unequal_delay(before, after))
         if abs(shares[0] - shares[1]) > _SHARE_GAP + _TOLERANCE or by_degree:
             unequal.append(flag.value)
+    gap = _speed_gap(before, after)
+    if gap is not None and gap.is_unequal:
+        unequal.append(SLOWED)
     return tuple(unequal)
+
+
+def _speed_gap(before: ResultCell, after: ResultCell) -> SpeedGap | None:
+    return speed_gap(before.launches, after.launches) if before.device == after.device else None
 
 
 @dataclass(frozen=True)
@@ -83,12 +91,13 @@ class Disturbance:
     """What the machine did to some launches of one side.
 
     Attributes:
-        condition: ``contended`` or ``throttled``.
+        condition: ``contended``, ``throttled`` or ``slowed``.
         side: 0 for the reference, 1 for the other side.
         launches: Numbers of the launches, from 1.
         of: Launches of that side.
         other_processes: Largest share of the cores' time that went to other processes in them; ``None`` where it was
             not read.
+        fixed_work: Share by which the fixed work took longer than on the other side, where that is the condition.
     """
 
     condition: str
@@ -96,10 +105,11 @@ class Disturbance:
     launches: tuple[int, ...]
     of: int
     other_processes: float | None = None
+    fixed_work: float | None = None
 
 
 def disturbances(before: ResultCell, after: ResultCell) -> tuple[Disturbance, ...]:
-    """Of both sides, by ``CONDITIONS``."""
+    """Of both sides, by ``CONDITIONS``, and what slowed the machine itself."""
     found = []
     for flag in CONDITIONS:
         for place, side in enumerate((before, after)):
@@ -110,7 +120,19 @@ def disturbances(before: ResultCell, after: ResultCell) -> tuple[Disturbance, ..
                 found.append(
                     Disturbance(flag.value, place, tuple(numbers), len(side.launches), max(known, default=None))
                 )
-    return tuple(found)
+    return (*found, *_slowed_sides(before, after))
+
+
+def _slowed_sides(before: ResultCell, after: ResultCell) -> list[Disturbance]:
+    gap = _speed_gap(before, after)
+    if gap is None:
+        return []
+    counts = (len(before.launches), len(after.launches))
+    return [
+        Disturbance(SLOWED, place, tuple(range(1, count + 1)), count, fixed_work=share)
+        for place, (share, count) in enumerate(zip(gap.shares, counts, strict=True))
+        if share > LEAST_GAP
+    ]
 
 
 def disturbed_launches(cell: ResultCell) -> list[bool]:

@@ -152,6 +152,7 @@ def _cell(cell: CellComparison) -> ComparedCellExport:
                 launches=one.launches,
                 of=one.of,
                 other_processes=one.other_processes,
+                fixed_work=one.fixed_work,
             )
             for one in cell.disturbances
         ),

@@ -59,8 +59,9 @@ def comparison_method_section(
         "common to all of them.",
         "Where launches of one side were contended or throttled, and of the other not or less by more than a third of "
         "the launches (or contended to another degree), the verdict rests on what bounds the disturbance: launches "
-        "without it, the time that ranks waited for a core, or that it makes a launch slower and never faster. Other "
-        "flags are shown and change nothing.",
+        "without it, the time that ranks waited for a core, or that it makes a launch slower and never faster. Where "
+        "the fixed work between batches took longer on one side, its machine itself was slower (slowed), and the "
+        "change lies between the ratio and the ratio corrected by that work. Other flags are shown and change nothing.",
         *([BRACKETS] if any(change.conditions for change in changes) else []),
     ]
     if prices:

@@ -149,12 +149,16 @@ def change_ends(one: Change | Overall) -> str:
 
 def format_disturbance(disturbance: Disturbance, names: tuple[str, str]) -> str:
     """``launches 1 and 3 of 3 of after were contended (other processes took up to 96 % of the cores)``."""
+    side = shortened(names[disturbance.side])
+    if disturbance.fixed_work is not None:
+        longer = format_percent(disturbance.fixed_work, 1)
+        return f"the machine itself was slower during {side} (fixed work between batches took {longer} longer)"
     numbers = [str(number) for number in disturbance.launches]
     which = f"{'launch' if len(numbers) == 1 else 'launches'} {listed(numbers)} of {disturbance.of}"
     share = disturbance.other_processes
     took = "" if share is None else f" (other processes took up to {format_percent(share, 0)} of the cores)"
     verb = "was" if len(numbers) == 1 else "were"
-    return f"{which} of {shortened(names[disturbance.side])} {verb} {disturbance.condition}{took}"
+    return f"{which} of {side} {verb} {disturbance.condition}{took}"
 
 
 def result_label(cell: ResultCell) -> str:

@@ -122,6 +122,9 @@ class DisturbanceExport(Export):
     """Launches of the side."""
     other_processes: float | None
     """Largest share of the cores' time that went to other processes; null where it was not read."""
+    fixed_work: float | None
+    """Share by which the fixed work between batches took longer than on the other side, where the condition is
+    ``slowed``; else null."""
 
 
 class ComparedCellExport(Export):
@@ -135,7 +138,7 @@ class ComparedCellExport(Export):
     flags: tuple[str, ...]
     """Of both sides."""
     disturbances: tuple[DisturbanceExport, ...]
-    """Launches that were contended or throttled."""
+    """Launches that were contended or throttled, and a side whose machine itself was slower."""
     changes: tuple[ChangeExport, ...]
 
 

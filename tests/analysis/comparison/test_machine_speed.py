@@ -1,0 +1,38 @@
+"""How fast the machine itself was, by work that is always the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchscale.analysis.comparison.machine_speed import speed_gap
+from torchscale.schema.run.result_set import LaunchFigures
+
+
+def launches(*work: tuple[float, float] | None) -> list[LaunchFigures]:
+    return [LaunchFigures(fixed_work=one) for one in work]
+
+
+def test_a_side_is_slower_by_what_took_longest_on_it() -> None:
+    gap = speed_gap(launches((1e-4, 2e-4), (1e-4, 2e-4)), launches((1.05e-4, 2e-4), (1.05e-4, 1.8e-4)))
+    assert gap is not None
+    assert gap.shares[1] == pytest.approx(0.05)
+    assert gap.shares[0] == pytest.approx((2 / 1.8) ** 0.5 - 1)
+    assert gap.is_unequal
+
+
+def test_a_small_gap_is_the_scatter_of_the_work() -> None:
+    gap = speed_gap(launches((1e-4, 2e-4)), launches((1.01e-4, 1.98e-4)))
+    assert gap is not None
+    assert not gap.is_unequal
+
+
+def test_a_limit_holds_either_way() -> None:
+    gap = speed_gap(launches((1e-4, 4e-4)), launches((2e-4, 2e-4)))
+    assert gap is not None
+    limited = gap.limited(1.06, 1.10)
+    assert limited.shares == pytest.approx((0.10, 0.06))
+
+
+def test_a_launch_without_the_work_leaves_it_unknown() -> None:
+    assert speed_gap(launches((1e-4, 2e-4), None), launches((1e-4, 2e-4))) is None
+    assert speed_gap([], []) is None

@@ -1,0 +1,119 @@
+"""A config of another tool, or of an earlier version, with the keys that they have here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from torchscale.config.dump import to_yaml_text
+from torchscale.config.messages import EARLIER_KEYS, SAME_PRECISIONS, dotted_keys, keys_of, nearest_key
+from torchscale.config.yaml_reader import Data, KeyPath, format_path
+
+_PRECISION = ("training", "precision")
+_EXPONENTIAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]{1,2}")
+
+
+@dataclass
+class Translation:
+    """A config with keys of this version.
+
+    Attributes:
+        data: The config.
+        renamed: Key there → key here, dotted, where they differ.
+        left_out: Key there, dotted → why it has no place here.
+    """
+
+    data: dict[str, Data] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def to_yaml(self, source: str) -> str:
+        """The config file; its comments say what was renamed and what was left out.
+
+        Args:
+            source: What the comments call the config that was read.
+        """
+        lines = [f"A torchscale experiment, from {source}.", "Every key: `torchscale docs configuration`"]
+        lines += [f"{old} is {new} here" for old, new in self.renamed.items()]
+        lines += [f"left out: {key}: {reason}" for key, reason in self.left_out.items()]
+        return "".join(f"# {line}\n" for line in lines) + to_yaml_text(self.data)
+
+
+def translated(data: Mapping[str, Data]) -> Translation:
+    """Move every key of a config to its place here.
+
+    Names are taken from the table of earlier keys, or are those of a single key here. A key that only resembles one is
+    left out: what it meant is not known.
+    """
+    translation = Translation()
+    for path, value in _settings(data):
+        key = format_path(path)
+        target = path if _is_known(path) else _target(key)
+        if path == ("model",) and not isinstance(value, dict):
+            target = ("models",)  # a name; here the settings of all models
+        if target is None:
+            translation.left_out[key] = f"unknown key{nearest_key(key, keys_of(path[:-1]))}"
+            continue
+        if not _put(translation.data, target, _value(target, value)):
+            translation.left_out[key] = f"{format_path(target)} has a value already"
+        elif target != path:
+            translation.renamed[key] = format_path(target)
+    return translation
+
+
+def _settings(data: Mapping[str, Data], above: KeyPath = ()) -> Iterator[tuple[KeyPath, Data]]:
+    """Path and value of every key that is no section, here or there."""
+    for key, value in data.items():
+        path = (*above, key)
+        is_section = not _is_known(path) or bool(keys_of(path))
+        if isinstance(value, dict) and value and is_section:
+            yield from _settings(value, path)
+        else:
+            yield path, value
+
+
+def _is_known(path: KeyPath) -> bool:
+    return path[-1] in keys_of(path[:-1])
+
+
+def _target(key: str) -> KeyPath | None:
+    name = key.rpartition(".")[2]
+    if key in EARLIER_KEYS:
+        return tuple(EARLIER_KEYS[key].split("."))
+    earlier = {here for there, here in EARLIER_KEYS.items() if there.rpartition(".")[2] == name}
+    same = earlier or {known for known in dotted_keys() if known.rpartition(".")[2] == name}
+    return tuple(same.pop().split(".")) if len(same) == 1 else None
+
+
+def _put(data: dict[str, Data], path: KeyPath, value: Data) -> bool:
+    """Set a key; ``False`` where it has a value."""
+    here = data
+    for part in path[:-1]:
+        section = here.setdefault(str(part), {})
+        if not isinstance(section, dict):
+            return False
+        here = section
+    if path[-1] in here:
+        return False
+    here[str(path[-1])] = value
+    return True
+
+
+def _value(path: KeyPath, value: Data) -> Data:
+    """The value in words of this version: ``float16`` is ``fp16``, ``1e-3`` a number."""
+    if isinstance(value, list):
+        return [_value(path, item) for item in value]
+    if not isinstance(value, str):
+        return value
+    if path == _PRECISION:
+        return SAME_PRECISIONS.get(value.casefold(), value)
+    return _number(value)
+
+
+def _number(text: str) -> Data:
+    """``1e-3`` as a number, which YAML reads as text; any other text as it is."""
+    if not _EXPONENTIAL.fullmatch(text):
+        return text
+    number = float(text)
+    return int(number) if number.is_integer() else number

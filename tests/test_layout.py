@@ -64,7 +64,7 @@ TESTED_BY: dict[str, str] = {
     "report/sections/over_time.py": "report/test_sections.py",
     "report/sections/resources.py": "report/test_machine.py",
     "report/sections/verdict.py": "report/test_build.py",
-    "report/terminal/history.py": "report/sections/test_history.py",
+    "history/tables.py": "report/sections/test_history.py",
     "report/terminal/comparison.py": "report/sections/test_comparison.py",
     "report/terminal/machine.py": "report/test_machine.py",
     "report/terminal/profile.py": "integration/test_diagnosis.py",

@@ -11,13 +11,13 @@ from torchscale.analysis.comparison.matching import Difference, cell_differences
 from torchscale.analysis.comparison.pair import BLIND, MIN_LAUNCHES, Pair, Reason
 from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import ExitCode, UsageError
+from torchscale.history.baselines import Against, earlier_side
 from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.sections.comparison import ComparisonReport, comparison_document
 from torchscale.report.text.comparison import METRIC_LABELS, format_held, format_nothing_compared
 from torchscale.report.text.labels import listed, plural
 from torchscale.results.baselines import BASELINES, find_baseline
 from torchscale.results.comparison_inputs import Side, load_sides, load_source
-from torchscale.results.history_baselines import Against, earlier_side
 from torchscale.run.context import RESULTS
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.rendering import render_document

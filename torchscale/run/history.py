@@ -9,15 +9,15 @@ from pathlib import Path
 from torchscale.analysis.comparison.compare import THRESHOLD
 from torchscale.config.choices import Metric, ReportFormat
 from torchscale.errors import ExitCode, UsageError
-from torchscale.report.formats.history_export import history_json
-from torchscale.report.sections.history import HistoryReport, history_document
-from torchscale.report.text.history import history_sentence
-from torchscale.results.history import add_folders, history_trends, run_folders
+from torchscale.history.export import history_json
+from torchscale.history.file import open_history
+from torchscale.history.page import HistoryReport, history_document
+from torchscale.history.read import add_folders, history_trends, run_folders
+from torchscale.history.text import history_sentence
 from torchscale.run.context import RESULTS
 from torchscale.run.observer import SILENT, Observer
 from torchscale.run.rendering import render_document
 from torchscale.run.runs import run_by_name
-from torchscale.store.history_file import open_history
 
 __all__ = ["HistoryReport", "HistoryRules", "history", "history_json", "render_history", "verdict"]
 

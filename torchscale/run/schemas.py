@@ -6,7 +6,7 @@ import json
 
 from torchscale.config.choices import ResultSchema
 from torchscale.config.experiment import Experiment
-from torchscale.schema.exports.published import published_schema
+from torchscale.run.published import published_schema
 
 
 def results_schema(name: ResultSchema) -> str:

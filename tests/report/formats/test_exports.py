@@ -19,7 +19,7 @@ from tests.analysis.hang.test_explain import looped, rank, waiting
 from tests.analysis.health.test_fleet import NAMES, fleet_node, times, with_driver
 from tests.analysis.health.test_node import node
 from tests.factories import cells
-from tests.report.sections.test_history import changed_history
+from tests.history.test_page import changed_history
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.terminal.test_tuning import tuning_export
 from tests.report.test_machine import machine_summary, record
@@ -34,9 +34,9 @@ from torchscale.analysis.prediction.series import Measured, make_series
 from torchscale.analysis.summary.result_set import result_set
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.config.choices import ResultSchema
+from torchscale.history.export import history_json
 from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.formats.export import summary_csv
-from torchscale.report.formats.history_export import history_json
 from torchscale.report.formats.machine_export import ceilings_json
 from torchscale.report.formats.prediction_export import prediction_json
 from torchscale.report.formats.report_export import summary_json

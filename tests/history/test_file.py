@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.histories import THROUGHPUT, nightly
-from torchscale.analysis.comparison.history_entry import history_entry
 from torchscale.errors import OutputError, StoreError, UsageError
+from torchscale.history.entry import history_entry
+from torchscale.history.file import HistoryFile, open_history
 from torchscale.schema.state import State
-from torchscale.store.history_file import HistoryFile, open_history
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from torchscale.errors import OutputError, StoreError, UsageError
-from torchscale.schema.cells.kinds import AnyCell
-from torchscale.schema.run.history import (
+from torchscale.history.records import (
     HistoryCell,
     HistoryContent,
     HistoryEntry,
@@ -27,6 +26,7 @@ from torchscale.schema.run.history import (
     HistoryOutcome,
     HistoryRun,
 )
+from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.run.result_set import ResultSet
 
 _APPLICATION = 0x74736869

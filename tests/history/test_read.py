@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.histories import nightly, write_night
-from torchscale.analysis.comparison.history_entry import history_entry
 from torchscale.errors import UsageError
-from torchscale.results.history import add_folders, history_trends, run_folders
-from torchscale.store.history_file import HistoryFile, open_history
+from torchscale.history.entry import history_entry
+from torchscale.history.file import HistoryFile, open_history
+from torchscale.history.read import add_folders, history_trends, run_folders
 
 
 @pytest.fixture

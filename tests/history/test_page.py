@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from tests.analysis.comparison.test_trends import content, levels, slower_from
 from tests.histories import nightly
+from tests.history.test_trends import content, levels, slower_from
 from torchscale.analysis.comparison.matching import Difference
-from torchscale.analysis.comparison.trends import trends
+from torchscale.history.export import history_export
+from torchscale.history.page import HistoryReport, history_document
+from torchscale.history.tables import print_history
+from torchscale.history.text import difference_texts, format_change_point, history_sentence, trend_label
+from torchscale.history.trends import trends
 from torchscale.report.document import Bullets, Chart, Table, Tone
-from torchscale.report.formats.history_export import history_export
-from torchscale.report.sections.history import HistoryReport, history_document
-from torchscale.report.terminal.history import print_history
-from torchscale.report.text.history import difference_texts, format_change_point, history_sentence, trend_label
 
 DRIVER = Difference("driver", ("550.54", "570.1"))
 

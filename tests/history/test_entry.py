@@ -8,8 +8,8 @@ import statistics
 import pytest
 
 from tests.histories import nightly
-from torchscale.analysis.comparison.history_entry import history_entry
 from torchscale.analysis.stats.series import student_t_quantile
+from torchscale.history.entry import history_entry
 
 
 def test_level_and_interval_by_hand() -> None:

@@ -9,7 +9,7 @@ import statistics
 from torchscale.analysis.comparison.conditions import flagged_conditions
 from torchscale.analysis.comparison.matching import result_facts
 from torchscale.analysis.stats.series import geometric_half_width, geometric_mean
-from torchscale.schema.run.history import HistoryCell, HistoryEntry, HistoryFigure, HistoryOutcome, HistoryRun
+from torchscale.history.records import HistoryCell, HistoryEntry, HistoryFigure, HistoryOutcome, HistoryRun
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 

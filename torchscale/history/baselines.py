@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Literal
 
 from torchscale.analysis.comparison.conditions import flagged_conditions
-from torchscale.analysis.comparison.history_entry import history_entry
 from torchscale.analysis.comparison.matching import workload_key
 from torchscale.analysis.comparison.pair import MIN_LAUNCHES
 from torchscale.errors import UsageError
+from torchscale.history.entry import history_entry
+from torchscale.history.file import HistoryFile, open_history
+from torchscale.history.read import add_folders, run_folders
+from torchscale.history.records import HistoryContent, HistoryOutcome, HistoryRun
 from torchscale.results.comparison_inputs import Side
-from torchscale.results.history import add_folders, run_folders
-from torchscale.schema.run.history import HistoryContent, HistoryOutcome, HistoryRun
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
-from torchscale.store.history_file import HistoryFile, open_history
 
 _MAIN_BRANCHES = ("main", "master")
 _LOOKED_AT = 50

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from torchscale.config.choices import ResultSchema
+from torchscale.history.export_schema import HistoryExport
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION
 from torchscale.schema.exports.comparison import ComparisonExport
-from torchscale.schema.exports.history import HistoryExport
 from torchscale.schema.exports.machine import AnyMachineExport
 from torchscale.schema.exports.prediction import PredictionsExport
 from torchscale.schema.exports.report import ReportExport

@@ -8,10 +8,10 @@ import pytest
 
 from tests.factories import cells
 from tests.histories import nightly
-from torchscale.analysis.comparison.history_entry import history_entry
-from torchscale.analysis.comparison.trends import Trend, metrics_of, trends
 from torchscale.config.choices import Metric
-from torchscale.schema.run.history import HistoryContent
+from torchscale.history.entry import history_entry
+from torchscale.history.records import HistoryContent
+from torchscale.history.trends import Trend, metrics_of, trends
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.schema.state import State
 

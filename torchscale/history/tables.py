@@ -6,11 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from torchscale.analysis.comparison.trends import ChangePoint, Trend
-from torchscale.report.document import shortened
-from torchscale.report.sections.history import HistoryReport
-from torchscale.report.text.comparison import cell_text, metric_label
-from torchscale.report.text.history import (
+from torchscale.history.page import HistoryReport
+from torchscale.history.text import (
     difference_texts,
     format_change_point,
     format_since,
@@ -18,6 +15,9 @@ from torchscale.report.text.history import (
     level_text,
     trend_label,
 )
+from torchscale.history.trends import ChangePoint, Trend
+from torchscale.report.document import shortened
+from torchscale.report.text.comparison import cell_text, metric_label
 
 _MAX_ROWS = 60
 """About two screens; JSON and HTML hold every row."""

@@ -6,9 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from torchscale.analysis.comparison.trends import ChangePoint, Point, Trend
-from torchscale.analysis.stats.change_points import FALSE_DISCOVERY_RATE, MIN_LENGTH
 from torchscale.analysis.stats.series import geometric_mean
+from torchscale.history.change_points import FALSE_DISCOVERY_RATE, MIN_LENGTH
+from torchscale.history.records import HistoryRun
+from torchscale.history.text import (
+    difference_texts,
+    format_change_point,
+    format_since,
+    history_sentence,
+    level_text,
+    trend_label,
+    unit_of,
+)
+from torchscale.history.trends import ChangePoint, Point, Trend
 from torchscale.report.document import (
     DASH,
     Block,
@@ -30,17 +40,7 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.sections.charts import whiskers
-from torchscale.report.text.history import (
-    difference_texts,
-    format_change_point,
-    format_since,
-    history_sentence,
-    level_text,
-    trend_label,
-    unit_of,
-)
 from torchscale.report.text.labels import chart_name, plural
-from torchscale.schema.run.history import HistoryRun
 from torchscale.util.units import format_percent
 
 _MAX_CHARTS = 120

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from torchscale.analysis.stats.change_points import MIN_LENGTH, NoisySeries, change_points
+from torchscale.history.change_points import MIN_LENGTH, NoisySeries, change_points
 
 
 def series(random: np.random.Generator, *levels: tuple[int, float], noise: float = 0.015) -> NoisySeries:

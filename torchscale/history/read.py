@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchscale.analysis.comparison.history_entry import history_entry
 from torchscale.analysis.comparison.matching import unequal_facts
-from torchscale.analysis.comparison.trends import Trend, metrics_of, trends
 from torchscale.config.choices import Metric
 from torchscale.errors import StoreError, UsageError
+from torchscale.history.entry import history_entry
+from torchscale.history.file import HistoryFile
+from torchscale.history.records import HistoryContent
+from torchscale.history.trends import Trend, metrics_of, trends
 from torchscale.results.comparison_inputs import load_source
-from torchscale.schema.run.history import HistoryContent
-from torchscale.store.history_file import HistoryFile
 
 _MAX_DEPTH = 6
 """Levels of directories below the one that is named: results/<team>/<machine>/<year>/<month>/<run> and one more."""

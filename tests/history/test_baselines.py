@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.comparison.test_trends import levels
 from tests.histories import THROUGHPUT, nightly
+from tests.history.test_trends import levels
 from torchscale.analysis.comparison.compare import compare
-from torchscale.analysis.comparison.history_entry import history_entry
 from torchscale.analysis.comparison.pair import Verdict
 from torchscale.errors import UsageError
+from torchscale.history.baselines import Against, earlier_side
+from torchscale.history.entry import history_entry
+from torchscale.history.file import open_history
 from torchscale.results.comparison_inputs import Side
-from torchscale.results.history_baselines import Against, earlier_side
 from torchscale.schema.run.result_set import ResultSet
-from torchscale.store.history_file import open_history
 
 NEW = nightly(40, [levels(40, 100)], git_branch="faster-loader")
 

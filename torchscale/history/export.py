@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from torchscale.analysis.comparison.trends import ChangePoint, Point, Trend
-from torchscale.analysis.stats.change_points import FALSE_DISCOVERY_RATE, MIN_LENGTH
-from torchscale.report.sections.history import HistoryReport
-from torchscale.report.text.history import trend_label
-from torchscale.schema.exports.history import (
+from torchscale.history.change_points import FALSE_DISCOVERY_RATE, MIN_LENGTH
+from torchscale.history.export_schema import (
     ChangePointExport,
     HistoryDifferenceExport,
     HistoryExport,
@@ -14,7 +11,10 @@ from torchscale.schema.exports.history import (
     HistoryRunExport,
     TrendExport,
 )
-from torchscale.schema.run.history import HistoryRun
+from torchscale.history.page import HistoryReport
+from torchscale.history.records import HistoryRun
+from torchscale.history.text import trend_label
+from torchscale.history.trends import ChangePoint, Point, Trend
 
 
 def history_json(report: HistoryReport) -> str:

@@ -10,10 +10,10 @@ import pytest
 
 from tests.analysis.training.test_signals import record
 from tests.factories import VERSIONS, experiment, launch_record, machine, rank_record, run, trained
-from torchscale.analysis.prediction.series import Latency
 from torchscale.analysis.summary.run import summarize
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import ExitCode, UsageError
+from torchscale.forecast.series import Latency
 from torchscale.plan.expand import make_plan
 from torchscale.run.predict import (
     PredictOptions,

@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchscale.analysis.machine.collectives import LatencyFit
-from torchscale.analysis.prediction.latency import gradient_latency
-from torchscale.analysis.prediction.predict import predict_series
-from torchscale.analysis.prediction.series import Latency, Measured, MeasuredSeries, make_series
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.catalog.links import LINKS
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import ExitCode, UsageError
-from torchscale.report.formats.prediction_export import prediction_json
-from torchscale.report.sections.prediction import PredictionReport, prediction_document
+from torchscale.forecast.export import prediction_json
+from torchscale.forecast.latency import gradient_latency
+from torchscale.forecast.measured_table import MAX_GPUS, read_table
+from torchscale.forecast.page import PredictionReport, prediction_document
+from torchscale.forecast.predict import predict_series
+from torchscale.forecast.series import Latency, Measured, MeasuredSeries, make_series
 from torchscale.report.text.labels import batch_label, on_cuda, panel_title
 from torchscale.results.reader import read_summary
 from torchscale.run.observer import SILENT, Observer
-from torchscale.run.prediction_table import MAX_GPUS, read_table
 from torchscale.run.rendering import render_document
 from torchscale.run.runs import newest_run, run_folder
 
@@ -81,7 +81,7 @@ def predict_summaries(runs: Mapping[str, RunSummary], options: PredictOptions) -
 
 
 def predict_table(table: Path, options: PredictOptions) -> PredictionReport:
-    """Predict every series of a CSV file (:func:`~torchscale.run.prediction_table.read_table`).
+    """Predict every series of a CSV file (:func:`~torchscale.forecast.measured_table.read_table`).
 
     Raises:
         UsageError: the options or the table are wrong.

@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from torchscale.config.choices import ResultSchema
+from torchscale.forecast.export_schema import PredictionsExport
 from torchscale.history.export_schema import HistoryExport
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION
 from torchscale.schema.exports.comparison import ComparisonExport
 from torchscale.schema.exports.machine import AnyMachineExport
-from torchscale.schema.exports.prediction import PredictionsExport
 from torchscale.schema.exports.report import ReportExport
 from torchscale.schema.exports.search import SearchExport
 from torchscale.schema.exports.tuning import TuningExport

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+    from torchscale.forecast.page import PredictionReport
     from torchscale.report.document import AnyChart
-    from torchscale.report.sections.prediction import PredictionReport
 
 
 def load_results(*sources: str | Path) -> Results:

@@ -29,19 +29,19 @@ from torchscale.analysis.comparison.pair import Outcome, Verdict
 from torchscale.analysis.hang.explain import explain_hang
 from torchscale.analysis.health.fleet import judge_fleet, judge_pairwise
 from torchscale.analysis.health.node import Requirements, validate_facts
-from torchscale.analysis.prediction.predict import predict_series
-from torchscale.analysis.prediction.series import Measured, make_series
 from torchscale.analysis.summary.result_set import result_set
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.config.choices import ResultSchema
+from torchscale.forecast.export import prediction_json
+from torchscale.forecast.page import PredictionReport
+from torchscale.forecast.predict import predict_series
+from torchscale.forecast.series import Measured, make_series
 from torchscale.history.export import history_json
 from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import ceilings_json
-from torchscale.report.formats.prediction_export import prediction_json
 from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.comparison import ComparisonReport
-from torchscale.report.sections.prediction import PredictionReport
 from torchscale.run.max_batch import MaxBatchOutcome, Trial
 from torchscale.run.schemas import results_schema
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from torchscale.analysis.prediction.law import Fit, fit_law
-from torchscale.analysis.prediction.series import Measured, MeasuredSeries
 from torchscale.analysis.training.scaling import GOOD
+from torchscale.forecast.law import Fit, fit_law
+from torchscale.forecast.series import Measured, MeasuredSeries
 
 LOW_MULTIPLE, HIGH_MULTIPLE = 1.9, 1.3
 """Ends of the 90 % interval in standard deviations of the law, below and above the prediction: the 5 % and 95 %

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from torchscale.analysis.prediction.predict import Basis, Prediction, SeriesPrediction
-from torchscale.analysis.prediction.series import Measured, latency_between_nodes
+from torchscale.forecast.predict import Basis, Prediction, SeriesPrediction
+from torchscale.forecast.series import Measured, latency_between_nodes
 from torchscale.report.document import (
     Block,
     Bullets,

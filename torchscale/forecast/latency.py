@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from torchscale.analysis.diagnosis.signals import LinkProbe
-from torchscale.analysis.prediction.series import Latency
+from torchscale.forecast.series import Latency
 from torchscale.schema.launch.signals import MERGED_BYTES
 
 

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from torchscale.analysis.prediction.law import features
-from torchscale.analysis.prediction.predict import Basis, SeriesPrediction, exposed_from, predict_series
-from torchscale.analysis.prediction.series import Measured, MeasuredSeries, make_series
+from torchscale.forecast.law import features
+from torchscale.forecast.predict import Basis, SeriesPrediction, exposed_from, predict_series
+from torchscale.forecast.series import Measured, MeasuredSeries, make_series
 
 
 def series(*points: tuple[int, int, float], gpus_per_node: int = 8, link: str | None = None) -> MeasuredSeries:

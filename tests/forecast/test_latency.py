@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchscale.analysis.diagnosis.signals import LinkProbe
-from torchscale.analysis.prediction.latency import gradient_latency
+from torchscale.forecast.latency import gradient_latency
 
 MIB = 1 << 20
 BYTES_PER_SECOND = 1e9

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchscale.errors import UsageError
-from torchscale.run.prediction_table import read_table
+from torchscale.forecast.measured_table import read_table
 
 
 def table(path: Path, *lines: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from torchscale.report.sections.prediction import PredictionReport, exposure_sentence, prediction_table, series_label
+from torchscale.forecast.page import PredictionReport, exposure_sentence, prediction_table, series_label
 
 
 def print_predictions(report: PredictionReport, console: Console) -> None:

@@ -28,7 +28,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.prediction.series import Measured, latency_between_nodes
+from torchscale.forecast.series import Measured, latency_between_nodes
 
 Vector = NDArray[np.float64]
 

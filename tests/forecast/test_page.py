@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.analysis.prediction.predict import predict_series
-from torchscale.analysis.prediction.series import Latency, Measured, make_series
-from torchscale.report.sections.prediction import (
+from torchscale.forecast.page import (
     PredictionReport,
     exposure_sentence,
     prediction_charts,
     prediction_document,
 )
+from torchscale.forecast.predict import predict_series
+from torchscale.forecast.series import Latency, Measured, make_series
 
 
 def report(*counts: int, rates: tuple[float, float] = (100.0, 95.0)) -> PredictionReport:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from torchscale.analysis.prediction.law import expected_maximum, features, fit_law
-from torchscale.analysis.prediction.series import DEFAULT_NOISE, Latency, Measured, make_series
+from torchscale.forecast.law import expected_maximum, features, fit_law
+from torchscale.forecast.series import DEFAULT_NOISE, Latency, Measured, make_series
 
 
 def of_costs(*costs: tuple[int, int, float]) -> list[Measured]:

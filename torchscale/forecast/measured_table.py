@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchscale.analysis.prediction.series import Measured, MeasuredSeries, make_series
 from torchscale.errors import UsageError
+from torchscale.forecast.series import Measured, MeasuredSeries, make_series
 from torchscale.schema.run.result_set import LARGEST, SMALLEST
 from torchscale.util.files import read_bounded
 from torchscale.util.text import strip_control

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from torchscale.analysis.prediction.series import latency_between_nodes
-from torchscale.report.sections.prediction import LAW, PredictionReport
-from torchscale.schema.exports.prediction import (
+from torchscale.forecast.export_schema import (
     ExposureExport,
     MeasuredPointExport,
     PredictionExport,
     PredictionsExport,
 )
+from torchscale.forecast.page import LAW, PredictionReport
+from torchscale.forecast.series import latency_between_nodes
 
 
 def prediction_json(report: PredictionReport) -> str:

@@ -29,16 +29,16 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from torchscale.analysis.tuning.gains import paired_gain  # noqa: E402 - of this checkout
-from torchscale.analysis.tuning.surface import START, Change, Setting  # noqa: E402
 from torchscale.config.choices import TuningAxis  # noqa: E402
 from torchscale.config.experiment import Experiment  # noqa: E402
 from torchscale.config.load import load_experiment_from  # noqa: E402
-from torchscale.plan.tuning import Candidate, candidates  # noqa: E402
 from torchscale.run.context import measuring, plan_run  # noqa: E402
 from torchscale.run.observer import SILENT  # noqa: E402
-from torchscale.run.setting_launcher import SettingLauncher  # noqa: E402
-from torchscale.run.tune import TuneOptions, for_tuning, tune  # noqa: E402
+from torchscale.tune.gains import paired_gain  # noqa: E402 - of this checkout
+from torchscale.tune.launcher import SettingLauncher  # noqa: E402
+from torchscale.tune.run import TuneOptions, for_tuning, tune  # noqa: E402
+from torchscale.tune.settings import Candidate, candidates  # noqa: E402
+from torchscale.tune.surface import START, Change, Setting  # noqa: E402
 
 
 @dataclass(frozen=True)

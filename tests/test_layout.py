@@ -81,7 +81,7 @@ TESTED_BY: dict[str, str] = {
     "run/cell_profiler.py": "integration/test_diagnosis.py",
     "run/max_batch.py": "integration/test_ceilings.py",
     "run/profile.py": "integration/test_diagnosis.py",
-    "run/setting_launcher.py": "run/test_tune.py",
+    "tune/launcher.py": "run/test_tune.py",
     # What only real processes show, tested by launching them.
     "launch/burn_in.py": "integration/test_burn_in.py",
     "launch/nodes/follower.py": "launch/nodes/test_leader.py",

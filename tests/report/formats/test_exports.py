@@ -21,8 +21,8 @@ from tests.analysis.health.test_node import node
 from tests.factories import cells
 from tests.history.test_page import changed_history
 from tests.report.sections.test_lost_time import diagnosed_run
-from tests.report.terminal.test_tuning import tuning_export
 from tests.report.test_machine import machine_summary, record
+from tests.tune.test_tables import tuning_export
 from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.matching import differences
 from torchscale.analysis.comparison.pair import Outcome, Verdict

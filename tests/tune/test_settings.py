@@ -11,7 +11,7 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment_from
 from torchscale.config.strategy import Ddp
 from torchscale.config.yaml_reader import read_yaml
-from torchscale.plan.tuning import EXCHANGES_NOTHING, NUMERICS, candidates
+from torchscale.tune.settings import EXCHANGES_NOTHING, NUMERICS, candidates
 
 
 def values(config: Experiment, axis: TuningAxis, device: DeviceKind = "cpu") -> list[str]:

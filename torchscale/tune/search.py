@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from torchscale.analysis.stats.series import student_t_quantile
-from torchscale.analysis.tuning.gains import Gain, Verdict, paired_gain, smallest_visible, verdict_of
-from torchscale.analysis.tuning.surface import START, SURE, Change, Outlook, Setting, Surface
+from torchscale.tune.gains import Gain, Verdict, paired_gain, smallest_visible, verdict_of
+from torchscale.tune.surface import START, SURE, Change, Outlook, Setting, Surface
 
 REGRET = 0.004
 """The search for a winner ends where the fastest of all combinations is expected to be faster than the best by less, as

@@ -17,7 +17,6 @@ from torchscale.config.load import load_experiment
 from torchscale.config.strategy import Ddp
 from torchscale.errors import ExitCode, StoreError, UsageError
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.run.tune import TuneOptions, TuneOutcome, tune
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord, payload
@@ -26,6 +25,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
+from torchscale.tune.run import TuneOptions, TuneOutcome, tune
 
 OPTIONS = TuneOptions(
     axes=(TuningAxis.FUSED, TuningAxis.CHANNELS_LAST, TuningAxis.COMPILE), budget_seconds=1e6, launch_seconds=1.0
@@ -93,7 +93,7 @@ def speeds(launches: FakeLaunches, monkeypatch: pytest.MonkeyPatch) -> Speeds:
     del launches
     speeds = Speeds()
     monkeypatch.setattr("torchscale.run.launcher.run_launch", speeds)
-    monkeypatch.setattr("torchscale.run.setting_launcher.monotonic", lambda: speeds.passed)
+    monkeypatch.setattr("torchscale.tune.launcher.monotonic", lambda: speeds.passed)
     return speeds
 
 
@@ -241,7 +241,7 @@ def test_numerics_are_left_alone_unless_allowed(speeds: Speeds, tmp_path: Path) 
 def test_two_ranks_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real launches: communication is probed by a run that exchanges nothing. Two rounds leave one degree of freedom,
     so that the interval nearly always holds 1 and no hook is tried."""
-    monkeypatch.setattr("torchscale.analysis.tuning.search._PROBE_ROUNDS", 2)
+    monkeypatch.setattr("torchscale.tune.search._PROBE_ROUNDS", 2)
     config = experiment(models="tiny-resnet", gpu_counts=[2], device="cpu", launch={"threads_per_rank": 1})
     options = TuneOptions((TuningAxis.COMM_HOOK,), budget_seconds=600, allow_numerics=True, launch_seconds=0.2)
     outcome = tune(config, options, config=tmp_path / "tuned.yaml", output_dir=tmp_path / "run")

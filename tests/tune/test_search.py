@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from torchscale.analysis.tuning.search import Measured, Search
-from torchscale.analysis.tuning.surface import START, Change, Setting
+from torchscale.tune.search import Measured, Search
+from torchscale.tune.surface import START, Change, Setting
 
 AXES = {
     "compile": [Change("compile", "true")],

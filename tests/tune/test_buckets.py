@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.analysis.tuning.buckets import Reduction, exposed_seconds, reduction
 from torchscale.schema.launch.signals import LinkSample
+from torchscale.tune.buckets import Reduction, exposed_seconds, reduction
 
 MIB = 1 << 20
 

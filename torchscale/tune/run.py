@@ -8,9 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from torchscale.analysis.tuning.gains import Gain
-from torchscale.analysis.tuning.search import Search, Trial
-from torchscale.analysis.tuning.surface import START, Change, Setting
 from torchscale.config.choices import TuningAxis
 from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
@@ -18,7 +15,25 @@ from torchscale.config.load import load_experiment
 from torchscale.config.sections import PRESETS, BenchmarkSettings
 from torchscale.config.strategy import Ddp
 from torchscale.errors import ExitCode, MachineError, StoreError, UsageError
-from torchscale.plan.tuning import (
+from torchscale.run.context import RESULTS, PlannedRun, measuring, plan_run
+from torchscale.run.observer import SILENT, Observer
+from torchscale.run.summary_file import SummaryFile
+from torchscale.schema.cells.kinds import of_kind
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.run.experiment_file import PlannedCell
+from torchscale.schema.state import State
+from torchscale.store.run_folder import RunFolder
+from torchscale.tune.export_schema import (
+    ChangeExport,
+    ContributionExport,
+    RatioExport,
+    TuningExport,
+    TuningTrialExport,
+)
+from torchscale.tune.gains import Gain
+from torchscale.tune.launcher import SettingLauncher, with_changes
+from torchscale.tune.search import Search, Trial
+from torchscale.tune.settings import (
     BY_EXPECTED_GAIN,
     EXCHANGES_NOTHING,
     EXPECTED_COSTS,
@@ -28,22 +43,7 @@ from torchscale.plan.tuning import (
     candidates,
     has_buckets,
 )
-from torchscale.run.context import RESULTS, PlannedRun, measuring, plan_run
-from torchscale.run.observer import SILENT, Observer
-from torchscale.run.setting_launcher import SettingLauncher, with_changes
-from torchscale.run.summary_file import SummaryFile
-from torchscale.schema.cells.kinds import of_kind
-from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.tuning import (
-    ChangeExport,
-    ContributionExport,
-    RatioExport,
-    TuningExport,
-    TuningTrialExport,
-)
-from torchscale.schema.run.experiment_file import PlannedCell
-from torchscale.schema.state import State
-from torchscale.store.run_folder import RunFolder
+from torchscale.tune.surface import START, Change, Setting
 from torchscale.util.files import atomic_write_text
 
 BUDGET_SECONDS = 600.0

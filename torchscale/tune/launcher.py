@@ -11,15 +11,11 @@ from time import monotonic
 
 from torchscale.analysis.training.flags import Flag, launch_flags
 from torchscale.analysis.training.throughput import mean_step_seconds, samples_per_second
-from torchscale.analysis.tuning.buckets import exposed_seconds, reduction
-from torchscale.analysis.tuning.search import Measured, Search
-from torchscale.analysis.tuning.surface import START, Change, Setting
 from torchscale.config.choices import TuningAxis
 from torchscale.config.experiment import Experiment
 from torchscale.config.strategy import Ddp
 from torchscale.launch.control import StopRequest
 from torchscale.plan.expand import make_plan
-from torchscale.plan.tuning import PREDICTED_MIB, Candidate, bucket_candidate
 from torchscale.run.context import PlannedRun
 from torchscale.run.launcher import Launcher, Pending, open_launcher
 from torchscale.run.observer import Observer
@@ -30,6 +26,10 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
+from torchscale.tune.buckets import exposed_seconds, reduction
+from torchscale.tune.search import Measured, Search
+from torchscale.tune.settings import PREDICTED_MIB, Candidate, bucket_candidate
+from torchscale.tune.surface import START, Change, Setting
 from torchscale.util.units import format_rate, format_seconds
 
 _SHOWN_FLAGS = (Flag.CONTENDED, Flag.THROTTLED)

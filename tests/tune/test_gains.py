@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from torchscale.analysis.tuning.gains import Gain, Verdict, paired_gain, smallest_visible, verdict_of
+from torchscale.tune.gains import Gain, Verdict, paired_gain, smallest_visible, verdict_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from torchscale.analysis.tuning import surface
-from torchscale.analysis.tuning.surface import START, Change, Setting, Surface
+from torchscale.tune import surface
+from torchscale.tune.surface import START, Change, Setting, Surface
 
 A, B, C1, C2 = Change("a", "1"), Change("b", "1"), Change("c", "1"), Change("c", "2")
 AXES = {"a": [A], "b": [B], "c": [C1, C2]}

@@ -7,14 +7,14 @@ from typing import Any
 
 from rich.console import Console
 
-from torchscale.report.terminal.tuning import print_tuning
-from torchscale.schema.exports.tuning import (
+from torchscale.tune.export_schema import (
     ChangeExport,
     ContributionExport,
     RatioExport,
     TuningExport,
     TuningTrialExport,
 )
+from torchscale.tune.tables import print_tuning
 
 FUSED = ChangeExport(axis="fused", setting="training.fused", value="true", note="")
 BF16 = ChangeExport(axis="precision", setting="training.precision", value="bf16", note="changes numerics")

@@ -24,8 +24,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from torchscale.launch.cluster import Cluster
 from torchscale.launch.control import StopRequest
-from torchscale.launch.nodes.cluster import Cluster
 from torchscale.launch.nodes.follower import Follower
 from torchscale.launch.nodes.leader import Leader
 from torchscale.launch.nodes.members import RemoteLaunch

@@ -13,9 +13,9 @@ from torchscale.config.choices import ProfileTarget, Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.errors import ExitCode, MachineError, StoreError
+from torchscale.launch.cluster import Cluster
 from torchscale.launch.control import StopRequest
 from torchscale.launch.machine import MachineDetection
-from torchscale.launch.nodes.cluster import Cluster
 from torchscale.launch.prediction import predict_cells
 from torchscale.plan.duration import CellProgress, Estimate, LaunchEnd, cell_progress, estimate_seconds
 from torchscale.plan.forecast import Forecast

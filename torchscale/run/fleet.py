@@ -20,6 +20,7 @@ from torchscale.analysis.health.pairwise import Pair, disjoint_rounds, rounds
 from torchscale.config.choices import Requirement
 from torchscale.config.sections import LaunchSettings
 from torchscale.errors import ExitCode, MachineError, TorchscaleError
+from torchscale.launch.cluster import Cluster, ClusterOptions, find_cluster, read_token
 from torchscale.launch.control import StopRequest
 from torchscale.launch.nodes.checks import (
     PAIR_BYTES,
@@ -33,7 +34,6 @@ from torchscale.launch.nodes.checks import (
     run_step,
     take_part,
 )
-from torchscale.launch.nodes.cluster import Cluster, ClusterOptions, find_cluster, read_token
 from torchscale.launch.nodes.follower import Follower
 from torchscale.launch.nodes.leader import Leader
 from torchscale.launch.nodes.network import free_port, listen_as_leader

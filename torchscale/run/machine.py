@@ -17,7 +17,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, UsageError
-from torchscale.launch.nodes.cluster import Cluster
+from torchscale.launch.cluster import Cluster
 from torchscale.plan.expand import Plan, make_plan
 from torchscale.run.checks import checked, disk_problem
 from torchscale.run.context import PlannedRun, find_machine, measuring, sweep_exit_code, timestamped

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, TorchscaleError
+from torchscale.launch.cluster import Cluster, ClusterOptions, find_cluster, read_token
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.nodes.cluster import Cluster, ClusterOptions, find_cluster, read_token
 from torchscale.launch.nodes.follower import Follower
 from torchscale.launch.nodes.launch import run_over_nodes, run_part
 from torchscale.launch.nodes.leader import Leader

@@ -14,8 +14,8 @@ import pytest
 
 from tests.launch.nodes.test_preflight import description
 from torchscale.errors import MachineError
+from torchscale.launch.cluster import Cluster
 from torchscale.launch.control import StopRequest
-from torchscale.launch.nodes.cluster import Cluster
 from torchscale.launch.nodes.follower import Follower
 from torchscale.launch.nodes.leader import Leader
 from torchscale.launch.nodes.network import listen

@@ -11,8 +11,8 @@ import pytest
 from tests.launch.nodes.test_leader import TOKEN
 from tests.launch.nodes.test_preflight import description
 from torchscale.errors import ExitCode, UsageError
+from torchscale.launch.cluster import Cluster
 from torchscale.launch.nodes import network
-from torchscale.launch.nodes.cluster import Cluster
 from torchscale.launch.nodes.follower import Follower
 from torchscale.launch.nodes.leader import Leader
 from torchscale.launch.nodes.network import UnresolvedError, listen_as_leader, resolve

@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from torchscale.errors import ExitCode, MachineError
+from torchscale.launch.cluster import Cluster
 from torchscale.launch.nodes.channel import (
     DATA_BYTES,
     HANDSHAKE_SECONDS,
@@ -27,7 +28,6 @@ from torchscale.launch.nodes.channel import (
     introduce,
     reach_pair,
 )
-from torchscale.launch.nodes.cluster import Cluster
 from torchscale.launch.nodes.leader import ALIVE_SECONDS, REACH_SECONDS, connection_ending
 from torchscale.launch.nodes.loop import LoopThread
 from torchscale.launch.nodes.network import UnresolvedError, listen, resolve

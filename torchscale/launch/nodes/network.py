@@ -10,7 +10,7 @@ from collections.abc import Callable
 import psutil
 
 from torchscale.errors import ExitCode, MachineError, UsageError
-from torchscale.launch.nodes.cluster import Cluster, is_loopback
+from torchscale.launch.cluster import Cluster, is_loopback
 
 _BACKLOG = 256
 """Connections that may wait: all nodes of a sweep connect in the same second."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from torchscale.errors import UsageError
-from torchscale.launch.kubernetes.pod_job import (
+from torchscale.submit.pod_job import (
     LONGEST_JOB_NAME,
     MAX_CONFIG_BYTES,
     PodJob,

@@ -11,9 +11,9 @@ import pytest
 from tests.factories import experiment
 from torchscale.config.choices import SubmitEngine
 from torchscale.errors import MachineError, UsageError
-from torchscale.run import submit
-from torchscale.run.engines.interface import JobState
-from torchscale.run.submit import (
+from torchscale.submit import run as submit
+from torchscale.submit.engine import JobState
+from torchscale.submit.run import (
     IndexedJobOptions,
     JobOptions,
     KubernetesOptions,

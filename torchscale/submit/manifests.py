@@ -1,7 +1,7 @@
 """The manifests of a benchmark: a TrainJob of Kubeflow Trainer, or an Indexed Job of Kubernetes alone.
 
 Both start the same command in every pod, and tell it with the same variables which node it is (``PET_*``, as Kubeflow's
-trainer does; :mod:`torchscale.launch.nodes.cluster` reads them).
+trainer does; :mod:`torchscale.launch.cluster` reads them).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import yaml
 
-from torchscale.launch.kubernetes.pod_job import PodJob, check_pod_job
-from torchscale.launch.nodes.cluster import DEFAULT_PORT, TOKEN_VARIABLE
+from torchscale.launch.cluster import DEFAULT_PORT, TOKEN_VARIABLE
+from torchscale.submit.pod_job import PodJob, check_pod_job
 
 Manifest: TypeAlias = Mapping[str, "Content"]
 Content: TypeAlias = "str | int | bool | Sequence[Content] | Manifest"

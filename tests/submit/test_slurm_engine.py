@@ -8,9 +8,9 @@ import pytest
 
 from tests.factories import experiment
 from torchscale.config.load import load_experiment
-from torchscale.run.engines import slurm
-from torchscale.run.engines.interface import JobOptions, JobState, SlurmOptions, SubmitOptions, SubmittedJob
-from torchscale.run.engines.slurm import SlurmEngine
+from torchscale.submit import slurm_engine as slurm
+from torchscale.submit.engine import JobOptions, JobState, SlurmOptions, SubmitOptions, SubmittedJob
+from torchscale.submit.slurm_engine import SlurmEngine
 
 TWO = SubmitOptions(JobOptions(nodes=2, time="10"))
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.factories import experiment
 from torchscale.errors import UsageError
-from torchscale.run.engines.interface import JobOptions, check_counts, job_name
+from torchscale.submit.engine import JobOptions, check_counts, job_name
 
 
 def test_a_job_is_named_after_its_experiment_unless_it_is_named() -> None:

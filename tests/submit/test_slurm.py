@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from torchscale.errors import MachineError, UsageError
-from torchscale.launch.slurm import SlurmJob, check_job, job_state, parse_options, render_script, submit_script
+from torchscale.submit.slurm import SlurmJob, check_job, job_state, parse_options, render_script, submit_script
 
 HOSTILE = ("", "-x", "--wrap=id", "a\nb", "a\x1b[31mb", "a\x00b", "a\u202eb", 'a"b', "a'b")
 

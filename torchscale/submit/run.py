@@ -11,7 +11,7 @@ from torchscale.config.choices import SubmitEngine
 from torchscale.config.experiment import Experiment
 from torchscale.errors import MachineError, UsageError
 from torchscale.report.text.labels import plural
-from torchscale.run.engines.interface import (
+from torchscale.submit.engine import (
     Engine,
     IndexedJobOptions,
     JobOptions,
@@ -22,8 +22,8 @@ from torchscale.run.engines.interface import (
     SubmittedJob,
     TrainJobOptions,
 )
-from torchscale.run.engines.kubernetes import prepare_indexed_job, prepare_train_job
-from torchscale.run.engines.slurm import SlurmEngine
+from torchscale.submit.kubernetes_engine import prepare_indexed_job, prepare_train_job
+from torchscale.submit.slurm_engine import SlurmEngine
 
 __all__ = [
     "Engine",
@@ -67,7 +67,7 @@ def prepare(
     """A benchmark, ready to be rendered or submitted; nothing is written or started.
 
     What a job is made from holds no secret: variables of ``--env`` and ``launch.env`` that carry one reach it another
-    way (:attr:`~torchscale.run.engines.interface.Engine.by_hand`).
+    way (:attr:`~torchscale.submit.engine.Engine.by_hand`).
 
     Raises:
         UsageError: an option is missing, wrong, or of another engine.

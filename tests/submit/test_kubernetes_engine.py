@@ -12,9 +12,8 @@ import yaml
 from tests.factories import experiment
 from torchscale.config.load import load_experiment
 from torchscale.errors import UsageError
-from torchscale.launch.kubernetes import kubectl
-from torchscale.launch.kubernetes.kubectl import ClusterJob
-from torchscale.run.engines.interface import (
+from torchscale.submit import kubectl
+from torchscale.submit.engine import (
     IndexedJobOptions,
     JobOptions,
     JobState,
@@ -22,7 +21,8 @@ from torchscale.run.engines.interface import (
     SubmitOptions,
     TrainJobOptions,
 )
-from torchscale.run.engines.kubernetes import KubernetesEngine, pod_job, prepare_indexed_job, prepare_train_job
+from torchscale.submit.kubectl import ClusterJob
+from torchscale.submit.kubernetes_engine import KubernetesEngine, pod_job, prepare_indexed_job, prepare_train_job
 
 OPTIONS = SubmitOptions(JobOptions(nodes=2, image="image"), kubernetes=KubernetesOptions(results_claim="results"))
 PREPARE = {"jobs.batch": prepare_indexed_job, "trainjobs.trainer.kubeflow.org": prepare_train_job}

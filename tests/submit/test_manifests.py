@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from tests.launch.kubernetes.schemas import problems
-from tests.launch.kubernetes.test_pod_job import job
+from tests.submit.test_pod_job import job
 from torchscale.errors import UsageError
-from torchscale.launch.kubernetes.manifests import indexed_job, to_yaml, train_job
-from torchscale.launch.kubernetes.pod_job import PodJob
-from torchscale.launch.nodes.cluster import ClusterOptions, find_cluster
+from torchscale.launch.cluster import ClusterOptions, find_cluster
+from torchscale.submit.manifests import indexed_job, to_yaml, train_job
+from torchscale.submit.pod_job import PodJob
 
 EVERYTHING: dict[str, Any] = {
     "namespace": "lab",

@@ -9,9 +9,8 @@ from pathlib import Path
 from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, OutputError
-from torchscale.launch.slurm import SlurmJob, job_state, parse_options, render_script, submit_script
 from torchscale.run.benchmark import default_directory
-from torchscale.run.engines.interface import (
+from torchscale.submit.engine import (
     JobState,
     SubmitOptions,
     SubmittedJob,
@@ -19,6 +18,7 @@ from torchscale.run.engines.interface import (
     job_name,
     take_secrets,
 )
+from torchscale.submit.slurm import SlurmJob, job_state, parse_options, render_script, submit_script
 from torchscale.util.files import atomic_write_text
 from torchscale.util.interpreter import module_command
 

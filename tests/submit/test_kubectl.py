@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from torchscale.errors import MachineError, UsageError
-from torchscale.launch.kubernetes import kubectl
+from torchscale.submit import kubectl
 
 JOBS = "jobs.batch"
 

@@ -8,24 +8,24 @@ from pathlib import Path, PurePosixPath
 from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, UsageError
-from torchscale.launch.kubernetes import kubectl
-from torchscale.launch.kubernetes.manifests import INSTANCE_LABEL, Manifest, indexed_job, secret_of, train_job
-from torchscale.launch.kubernetes.manifests import to_yaml as manifests_to_yaml
-from torchscale.launch.kubernetes.pod_job import (
-    PodJob,
-    check_name,
-    check_pod_job,
-    parse_counts,
-    parse_pairs,
-    parse_time,
-)
-from torchscale.run.engines.interface import (
+from torchscale.submit import kubectl
+from torchscale.submit.engine import (
     JobState,
     SubmitOptions,
     SubmittedJob,
     check_counts,
     job_name,
     take_secrets,
+)
+from torchscale.submit.manifests import INSTANCE_LABEL, Manifest, indexed_job, secret_of, train_job
+from torchscale.submit.manifests import to_yaml as manifests_to_yaml
+from torchscale.submit.pod_job import (
+    PodJob,
+    check_name,
+    check_pod_job,
+    parse_counts,
+    parse_pairs,
+    parse_time,
 )
 
 _DEFAULT_SECRET = "torchscale-token"  # noqa: S105 - the name of the Secret

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchscale.errors import UsageError
-from torchscale.launch.nodes.cluster import (
+from torchscale.launch.cluster import (
     Cluster,
     ClusterOptions,
     find_cluster,

@@ -26,11 +26,11 @@ from pathlib import Path
 
 from torchscale.launch.cluster import Cluster
 from torchscale.launch.control import StopRequest
-from torchscale.launch.nodes.follower import Follower
-from torchscale.launch.nodes.leader import Leader
-from torchscale.launch.nodes.members import RemoteLaunch
-from torchscale.launch.nodes.network import listen
 from torchscale.launch.process import wait_until
+from torchscale.nodes.follower import Follower
+from torchscale.nodes.leader import Leader
+from torchscale.nodes.members import RemoteLaunch
+from torchscale.nodes.network import listen
 from torchscale.schema.launch.nodes import Ended, Finish, LaunchNode, NodeDescription, Start
 from torchscale.schema.node.environment import Versions
 

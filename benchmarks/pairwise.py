@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from torchscale.analysis.health.pairwise import Judgement, Pair, judge_pairs
+from torchscale.nodes.pairwise import Judgement, Pair, judge_pairs
 from torchscale.schema.node.fleet import PairwiseStatus
 
 REPEATS = 5

@@ -84,8 +84,8 @@ TESTED_BY: dict[str, str] = {
     "tune/launcher.py": "run/test_tune.py",
     # What only real processes show, tested by launching them.
     "launch/burn_in.py": "integration/test_burn_in.py",
-    "launch/nodes/follower.py": "launch/nodes/test_leader.py",
-    "launch/nodes/launch.py": "integration/test_nodes.py",
+    "nodes/follower.py": "launch/nodes/test_leader.py",
+    "nodes/launch.py": "integration/test_nodes.py",
     "launch/profile.py": "launch/test_nsys.py",
     "launch/rank_activity.py": "launch/test_hanging_ranks.py",
     "launch/sampler.py": "launch/test_telemetry.py",

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.health.test_fleet import fleet_node
-from torchscale.analysis.health.fleet import judge_fleet
+from tests.nodes.test_fleet import fleet_node
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode, UsageError
+from torchscale.nodes.fleet import judge_fleet
 from torchscale.run.fleet import FleetOptions, FleetOutcome, _partner, _read, _Times, join_fleet
 from torchscale.schema.node.fleet import FleetNode, NodeReport, PairTimes, PartnerTimes
 

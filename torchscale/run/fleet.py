@@ -15,14 +15,14 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from torchscale.analysis.health.fleet import judge_fleet, judge_pairwise
-from torchscale.analysis.health.pairwise import Pair, disjoint_rounds, rounds
 from torchscale.config.choices import Requirement
 from torchscale.config.sections import LaunchSettings
 from torchscale.errors import ExitCode, MachineError, TorchscaleError
 from torchscale.launch.cluster import Cluster, ClusterOptions, find_cluster, read_token
 from torchscale.launch.control import StopRequest
-from torchscale.launch.nodes.checks import (
+from torchscale.launch.probe import collective_ranks
+from torchscale.launch.process import POLL_SECONDS, adopt_orphans
+from torchscale.nodes.checks import (
     PAIR_BYTES,
     RESULT,
     IsOver,
@@ -34,11 +34,11 @@ from torchscale.launch.nodes.checks import (
     run_step,
     take_part,
 )
-from torchscale.launch.nodes.follower import Follower
-from torchscale.launch.nodes.leader import Leader
-from torchscale.launch.nodes.network import free_port, listen_as_leader
-from torchscale.launch.probe import collective_ranks
-from torchscale.launch.process import POLL_SECONDS, adopt_orphans
+from torchscale.nodes.fleet import judge_fleet, judge_pairwise
+from torchscale.nodes.follower import Follower
+from torchscale.nodes.leader import Leader
+from torchscale.nodes.network import free_port, listen_as_leader
+from torchscale.nodes.pairwise import Pair, disjoint_rounds, rounds
 from torchscale.report.text.labels import plural
 from torchscale.run.context import RESULTS, stop_on_signals
 from torchscale.run.nodes import finish_code

@@ -15,11 +15,11 @@ from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, TorchscaleError
 from torchscale.launch.cluster import Cluster, ClusterOptions, find_cluster, read_token
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.nodes.follower import Follower
-from torchscale.launch.nodes.launch import run_over_nodes, run_part
-from torchscale.launch.nodes.leader import Leader
-from torchscale.launch.nodes.network import listen_as_leader
 from torchscale.launch.process import POLL_SECONDS, adopt_orphans
+from torchscale.nodes.follower import Follower
+from torchscale.nodes.launch import run_over_nodes, run_part
+from torchscale.nodes.leader import Leader
+from torchscale.nodes.network import listen_as_leader
 from torchscale.plan.expand import Plan
 from torchscale.report.text.labels import plural
 from torchscale.run.context import PlannedRun, plan_run, stop_on_signals

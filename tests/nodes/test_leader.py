@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.launch.nodes.test_preflight import description
+from tests.nodes.test_preflight import description
 from torchscale.errors import MachineError
 from torchscale.launch.cluster import Cluster
 from torchscale.launch.control import StopRequest
-from torchscale.launch.nodes.follower import Follower
-from torchscale.launch.nodes.leader import Leader
-from torchscale.launch.nodes.network import listen
 from torchscale.launch.process import wait_until
+from torchscale.nodes.follower import Follower
+from torchscale.nodes.leader import Leader
+from torchscale.nodes.network import listen
 from torchscale.schema.launch.nodes import Collected, Ended, FileFollows, Finish, NodeDescription, Start
 from torchscale.version import __version__
 
@@ -111,7 +111,7 @@ def test_nodes_that_fit_take_part(three: Nodes) -> None:
 def test_a_node_that_differs_is_named_and_nothing_starts(
     two: Nodes, changes: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchscale.launch.nodes.follower.socket.gethostname", lambda: "n1")
+    monkeypatch.setattr("torchscale.nodes.follower.socket.gethostname", lambda: "n1")
     follower = two.join(1, **changes)
     with pytest.raises(MachineError, match="nothing was started") as raised:
         two.meet()
@@ -122,7 +122,7 @@ def test_a_node_that_differs_is_named_and_nothing_starts(
 
 
 def test_a_clock_that_is_wrong_is_named(two: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchscale.launch.nodes.follower.time", _Ahead())
+    monkeypatch.setattr("torchscale.nodes.follower.time", _Ahead())
     two.join(1)
     with pytest.raises(MachineError, match=r"its clock is 3[56]\d\d\.\d s ahead"):
         two.meet()
@@ -145,7 +145,7 @@ def test_a_pair_that_does_not_connect_is_named(two: Nodes, monkeypatch: pytest.M
     async def unreachable(address: str, port: int, token: bytes, seconds: float) -> str:
         return f"no answer within {seconds:g} s"
 
-    monkeypatch.setattr("torchscale.launch.nodes.follower.reach_pair", unreachable)
+    monkeypatch.setattr("torchscale.nodes.follower.reach_pair", unreachable)
     two.join(1)
     with pytest.raises(MachineError, match=r"n1 cannot connect to n0 \(127.0.0.1\): no answer within 10 s") as told:
         two.meet()

@@ -18,7 +18,8 @@ from pydantic import BaseModel, ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.launch.control import StopRequest
-from torchscale.launch.nodes.channel import (
+from torchscale.launch.process import wait_until
+from torchscale.nodes.channel import (
     HANDSHAKE_SECONDS,
     Channel,
     ChannelError,
@@ -28,12 +29,11 @@ from torchscale.launch.nodes.channel import (
     answer_pair,
     reach_pair,
 )
-from torchscale.launch.nodes.loop import LoopThread
-from torchscale.launch.nodes.members import Member, Part, RemoteLaunch
-from torchscale.launch.nodes.network import listen
-from torchscale.launch.nodes.preflight import differences
-from torchscale.launch.nodes.strangers import Strangers, address_of
-from torchscale.launch.process import wait_until
+from torchscale.nodes.loop import LoopThread
+from torchscale.nodes.members import Member, Part, RemoteLaunch
+from torchscale.nodes.network import listen
+from torchscale.nodes.preflight import differences
+from torchscale.nodes.strangers import Strangers, address_of
 from torchscale.schema.launch.nodes import (
     MAX_CLOCK_OFFSET_SECONDS,
     TO_LEADER,

@@ -9,10 +9,10 @@ import warnings
 
 import pytest
 
-from torchscale.launch.nodes.channel import answer_pair
-from torchscale.launch.nodes.loop import LoopThread
-from torchscale.launch.nodes.network import listen
-from torchscale.launch.nodes.strangers import Strangers
+from torchscale.nodes.channel import answer_pair
+from torchscale.nodes.loop import LoopThread
+from torchscale.nodes.network import listen
+from torchscale.nodes.strangers import Strangers
 
 TOKEN = b"correct horse battery staple"
 SOON = 30.0

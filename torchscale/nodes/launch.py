@@ -13,10 +13,6 @@ from torchscale.errors import MachineError
 from torchscale.launch.autopsy import FACTS_FILE, inspect_hang
 from torchscale.launch.collect import Ending, EndingKind, collect_launch, node_file
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
-from torchscale.launch.nodes.follower import Follower
-from torchscale.launch.nodes.leader import Leader
-from torchscale.launch.nodes.members import RemoteLaunch
-from torchscale.launch.nodes.network import addresses, free_port
 from torchscale.launch.oom import OomKills
 from torchscale.launch.process import ManagedProcess, wait_until
 from torchscale.launch.telemetry import READINGS, sampling
@@ -28,6 +24,10 @@ from torchscale.launch.torchrun import (
     torchrun_command,
     worker_environment,
 )
+from torchscale.nodes.follower import Follower
+from torchscale.nodes.leader import Leader
+from torchscale.nodes.members import RemoteLaunch
+from torchscale.nodes.network import addresses, free_port
 from torchscale.plan.expand import Plan
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell

@@ -28,7 +28,7 @@ from enum import IntEnum
 
 from pydantic import BaseModel
 
-from torchscale.launch.nodes.strangers import Strangers
+from torchscale.nodes.strangers import Strangers
 
 HANDSHAKE_SECONDS = 10.0
 """For a whole handshake: four short messages. A stranger that connects and says nothing is dropped after it."""

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.nodes.test_leader import SOON, Nodes
+from tests.nodes.test_leader import SOON, Nodes
 from torchscale.launch.control import StopRequest
-from torchscale.launch.nodes import checks
-from torchscale.launch.nodes.checks import RESULT, IsOver, RunPart, StepResult, node_place, run_step, take_part
-from torchscale.launch.nodes.follower import Follower
+from torchscale.nodes import checks
+from torchscale.nodes.checks import RESULT, IsOver, RunPart, StepResult, node_place, run_step, take_part
+from torchscale.nodes.follower import Follower
 from torchscale.schema.launch.nodes import CheckStep
 
 

@@ -11,10 +11,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.launch.nodes.test_leader import HERE, SOON, Nodes
-from torchscale.launch.nodes import strangers
-from torchscale.launch.nodes.channel import HANDSHAKE_SECONDS
+from tests.nodes.test_leader import HERE, SOON, Nodes
 from torchscale.launch.process import wait_until
+from torchscale.nodes import strangers
+from torchscale.nodes.channel import HANDSHAKE_SECONDS
 
 FEW = 8
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from torchscale.errors import MachineError
 from torchscale.launch.control import StopRequest
-from torchscale.launch.nodes.follower import Follower
-from torchscale.launch.nodes.launch import END_SECONDS, FILES_SECONDS
-from torchscale.launch.nodes.leader import Leader
-from torchscale.launch.nodes.network import addresses
 from torchscale.launch.probe import collective_environment, first_error
 from torchscale.launch.process import ManagedProcess, tail, wait_until
 from torchscale.launch.torchrun import NodePlace
+from torchscale.nodes.follower import Follower
+from torchscale.nodes.launch import END_SECONDS, FILES_SECONDS
+from torchscale.nodes.leader import Leader
+from torchscale.nodes.network import addresses
 from torchscale.schema.launch.nodes import CheckStep, Ended, LaunchNode
 from torchscale.schema.node.fleet import PairTask
 from torchscale.util.files import atomic_write_model

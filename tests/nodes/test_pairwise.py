@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from torchscale.analysis.health.pairwise import Judgement, Pair, disjoint_rounds, judge_pairs, most_faults, rounds
+from torchscale.nodes.pairwise import Judgement, Pair, disjoint_rounds, judge_pairs, most_faults, rounds
 from torchscale.schema.node.fleet import PairwiseStatus
 
 SLOW = 0.3

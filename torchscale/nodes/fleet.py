@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from torchscale.analysis.health.pairwise import Effect, Judgement, Pair, judge_pairs
+from torchscale.nodes.pairwise import Effect, Judgement, Pair, judge_pairs
 from torchscale.schema.launch.nodes import MAX_CLOCK_OFFSET_SECONDS
 from torchscale.schema.node.check import Check, Status, Validation
 from torchscale.schema.node.fleet import (

@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
-from tests.analysis.health.test_fleet import NAMES, fleet_node, times, with_driver
 from tests.analysis.health.test_node import with_gpu
-from torchscale.analysis.health.fleet import judge_fleet, judge_pairwise
+from tests.nodes.test_fleet import NAMES, fleet_node, times, with_driver
 from torchscale.analysis.health.node import Requirements, validate_facts
-from torchscale.report.terminal.fleet import print_fleet, print_fleet_fixes
+from torchscale.nodes.fleet import judge_fleet, judge_pairwise
+from torchscale.nodes.tables import print_fleet, print_fleet_fixes
 from torchscale.schema.node.fleet import FleetValidation
 from torchscale.schema.node.probe import CollectiveFacts
 

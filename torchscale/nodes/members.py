@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from torchscale.launch.nodes.channel import Channel, ChannelError
+from torchscale.nodes.channel import Channel, ChannelError
 from torchscale.schema.launch.nodes import Description, Ended, FileFollows
 
 MAX_LAUNCH_BYTES = 4 << 30

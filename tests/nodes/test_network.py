@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.launch.nodes.test_leader import TOKEN
-from tests.launch.nodes.test_preflight import description
+from tests.nodes.test_leader import TOKEN
+from tests.nodes.test_preflight import description
 from torchscale.errors import ExitCode, UsageError
 from torchscale.launch.cluster import Cluster
-from torchscale.launch.nodes import network
-from torchscale.launch.nodes.follower import Follower
-from torchscale.launch.nodes.leader import Leader
-from torchscale.launch.nodes.network import UnresolvedError, listen_as_leader, resolve
+from torchscale.nodes import network
+from torchscale.nodes.follower import Follower
+from torchscale.nodes.leader import Leader
+from torchscale.nodes.network import UnresolvedError, listen_as_leader, resolve
 
 HERE = "127.0.0.1"
 LATER = "PET_*"
@@ -89,7 +89,7 @@ def test_loopback_addresses_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_another_node_asks_for_the_name_until_it_leads_to_node_0(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchscale.launch.nodes.follower._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("torchscale.nodes.follower._RETRY_SECONDS", 0.01)
     names.answers = ["", "127.0.0.2", HERE]  # nothing listens on the second: the pod before had it
     server = network.listen(HERE, 0)
     leader = Leader(server, TOKEN, description(hostname="n0"), 2, silent_seconds=30)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from torchscale.errors import ExitCode, MachineError
 from torchscale.launch.cluster import Cluster
-from torchscale.launch.nodes.channel import (
+from torchscale.nodes.channel import (
     DATA_BYTES,
     HANDSHAKE_SECONDS,
     Channel,
@@ -28,10 +28,10 @@ from torchscale.launch.nodes.channel import (
     introduce,
     reach_pair,
 )
-from torchscale.launch.nodes.leader import ALIVE_SECONDS, REACH_SECONDS, connection_ending
-from torchscale.launch.nodes.loop import LoopThread
-from torchscale.launch.nodes.network import UnresolvedError, listen, resolve
-from torchscale.launch.nodes.strangers import Strangers
+from torchscale.nodes.leader import ALIVE_SECONDS, REACH_SECONDS, connection_ending
+from torchscale.nodes.loop import LoopThread
+from torchscale.nodes.network import UnresolvedError, listen, resolve
+from torchscale.nodes.strangers import Strangers
 from torchscale.schema.launch.nodes import (
     TO_NODE,
     Alive,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.factories import VERSIONS
-from torchscale.launch.nodes.preflight import differences
+from torchscale.nodes.preflight import differences
 from torchscale.schema.launch.nodes import CheckDescription, NodeDescription
 
 

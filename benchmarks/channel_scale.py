@@ -26,13 +26,13 @@ from pathlib import Path
 
 from torchscale.launch.cluster import Cluster
 from torchscale.launch.control import StopRequest
-from torchscale.launch.process import wait_until
 from torchscale.nodes.follower import Follower
 from torchscale.nodes.leader import Leader
 from torchscale.nodes.members import RemoteLaunch
 from torchscale.nodes.network import listen
 from torchscale.schema.launch.nodes import Ended, Finish, LaunchNode, NodeDescription, Start
 from torchscale.schema.node.environment import Versions
+from torchscale.util.process import wait_until
 
 HERE = "127.0.0.1"
 TOKEN = os.urandom(32).hex().encode()

@@ -41,7 +41,6 @@ from torchscale.errors import TorchscaleError
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.machine import detect_machine
-from torchscale.launch.process import adopt_orphans, run_bounded
 from torchscale.launch.profile import record_cell
 from torchscale.launch.torchrun import run_launch, torchrun_command, worker_environment
 from torchscale.plan.expand import make_plan
@@ -53,6 +52,7 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.finding import Diagnosis, Finding, FindingKind
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.schema.state import State
+from torchscale.util.process import adopt_orphans, run_bounded
 
 HERE = Path(__file__).resolve().parent
 COMPUTE_SECONDS = 0.02

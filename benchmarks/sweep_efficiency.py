@@ -36,7 +36,7 @@ from pathlib import Path
 
 from fidelity import describe
 
-from torchscale.launch.process import adopt_orphans
+from torchscale.util.process import adopt_orphans
 
 HERE = Path(__file__).resolve().parent
 WAYS = ("bare", "cell", "group")

@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.errors import TorchscaleError
-from torchscale.launch.process import adopt_orphans, run_bounded
 from torchscale.launch.torchrun import worker_environment
 from torchscale.run.cell_profiler import analyze_files
 from torchscale.schema.launch.task import LaunchTask
@@ -45,6 +44,7 @@ from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.span import Steps, Trace
 from torchscale.schema.profiles.what_if import Change
 from torchscale.traces.recordings import find_recordings, read_recordings
+from torchscale.util.process import adopt_orphans, run_bounded
 
 BLOCK = 20
 """Steps, of which the first and the last are left out: a rank may be a step ahead of another."""

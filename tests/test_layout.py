@@ -87,7 +87,7 @@ TESTED_BY: dict[str, str] = {
     "nodes/follower.py": "launch/nodes/test_leader.py",
     "nodes/launch.py": "integration/test_nodes.py",
     "launch/profile.py": "launch/test_nsys.py",
-    "launch/rank_activity.py": "launch/test_hanging_ranks.py",
+    "hang/rank_activity.py": "launch/test_hanging_ranks.py",
     "launch/sampler.py": "launch/test_telemetry.py",
     "run/nodes.py": "integration/test_nodes.py",
     "worker/__main__.py": "launch/test_group.py",

@@ -10,7 +10,7 @@ import pytest
 
 from tests.campaign import tell_fault
 from tests.integration.conftest import RUN_SECONDS, Program
-from torchscale.launch.process import wait_until
+from torchscale.util.process import wait_until
 
 pytestmark = pytest.mark.integration
 

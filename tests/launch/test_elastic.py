@@ -20,17 +20,17 @@ from tests.campaign import cases
 from tests.factories import training_result
 from tests.integration.conftest import FAST, MODELS
 from tests.launch.tasks import LIMITS, SOUND, tasks
+from torchscale.hang.evidence import rank_processes
 from torchscale.launch import elastic
-from torchscale.launch.autopsy import rank_processes
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.elastic import ElasticLauncher, forks_ranks
-from torchscale.launch.process import find_token_processes, is_running, wait_until
 from torchscale.launch.torchrun import run_launch
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import AGENT_NAME, LaunchTask
 from torchscale.schema.state import State
+from torchscale.util.process import find_token_processes, is_running, wait_until
 
 pytestmark = pytest.mark.slow
 

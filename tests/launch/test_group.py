@@ -15,11 +15,11 @@ from tests.integration.conftest import FAST, MODELS
 from tests.launch.tasks import LIMITS, SOUND, tasks
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.group import Group
-from torchscale.launch.process import find_token_processes
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State
+from torchscale.util.process import find_token_processes
 
 pytestmark = pytest.mark.slow
 

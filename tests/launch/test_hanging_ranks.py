@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.analysis.hang.explain import explain_hang
-from torchscale.launch import py_spy
-from torchscale.launch.running_job import inspect_job
+from torchscale.hang import py_spy
+from torchscale.hang.explain import explain_hang
+from torchscale.hang.running_job import inspect_job
 from torchscale.schema.launch.hang import HangCause
 from torchscale.schema.profiles.finding import Confidence
 

@@ -8,10 +8,10 @@ from typing import Any
 import psutil
 import pytest
 
-from torchscale.launch.process import wait_until
 from torchscale.launch.sampler import GpuReader
 from torchscale.launch.telemetry import READINGS, Sampler, read_readings, sampling
 from torchscale.schema.launch.telemetry import GpuReading
+from torchscale.util.process import wait_until
 
 
 class FakeError(Exception):

@@ -16,10 +16,9 @@ import psutil
 import pytest
 
 from tests.factories import experiment, machine, training_result
-from torchscale.launch.autopsy import read_facts
+from torchscale.hang.evidence import read_facts
 from torchscale.launch.collect import EndingKind
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.process import ManagedProcess
 from torchscale.launch.torchrun import Watch, run_launch, torchrun_command, worker_environment
 from torchscale.plan.expand import make_plan
 from torchscale.schema.launch.progress import Progress
@@ -27,6 +26,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.steps import StopRule
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State
+from torchscale.util.process import ManagedProcess
 
 pytestmark = pytest.mark.slow
 

@@ -16,11 +16,11 @@ from tests.nodes.test_preflight import description
 from torchscale.errors import MachineError
 from torchscale.launch.cluster import Cluster
 from torchscale.launch.control import StopRequest
-from torchscale.launch.process import wait_until
 from torchscale.nodes.follower import Follower
 from torchscale.nodes.leader import Leader
 from torchscale.nodes.network import listen
 from torchscale.schema.launch.nodes import Collected, Ended, FileFollows, Finish, NodeDescription, Start
+from torchscale.util.process import wait_until
 from torchscale.version import __version__
 
 TOKEN = b"correct horse battery staple"

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 import pytest
 
 from tests.nodes.test_leader import HERE, SOON, Nodes
-from torchscale.launch.process import wait_until
 from torchscale.nodes import strangers
 from torchscale.nodes.channel import HANDSHAKE_SECONDS
+from torchscale.util.process import wait_until
 
 FEW = 8
 

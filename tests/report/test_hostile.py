@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.analysis.hang.test_explain import IN_OWN_CODE, looped, rank, waiting
 from tests.campaign import WHOLE
 from tests.factories import environment, experiment, experiment_file, failed_record, machine, trained
+from tests.hang.test_explain import IN_OWN_CODE, looped, rank, waiting
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import record as record_of_any_kind
-from torchscale.analysis.hang.explain import explain_hang
 from torchscale.errors import StoreError
+from torchscale.hang.explain import explain_hang
 from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
 from torchscale.report.formats.export import summary_csv

@@ -20,13 +20,13 @@ from torchscale.config.choices import ExportTarget
 from torchscale.config.hidden import hide_secrets
 from torchscale.errors import ExitCode
 from torchscale.launch.control import StopRequest
-from torchscale.launch.process import Finished
 from torchscale.results.reader import read_summary
 from torchscale.run import cell_exports
 from torchscale.run.benchmark import benchmark
 from torchscale.run.cell_exports import CellExports
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
+from torchscale.util.process import Finished
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from torchscale.launch.process import wait_until
+from torchscale.util.process import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 H100 = "NVIDIA H100 80GB HBM3"

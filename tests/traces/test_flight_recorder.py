@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchscale.analysis.hang.explain import RankEvidence, explain_hang
 from torchscale.errors import TraceError
+from torchscale.hang.explain import RankEvidence, explain_hang
 from torchscale.schema.launch.collective_log import ProcessGroup
 from torchscale.schema.launch.hang import StackFrame
 from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, collective_log, read_flight_recorder

@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from torchscale.launch.process import wait_until
+from torchscale.util.process import wait_until
 
 LINES = 60
 LINE = "node:1:2 [0] NCCL INFO AllReduce: 1073741824 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..23}"

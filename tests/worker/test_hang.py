@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from torchscale.launch.autopsy import log_of
+from torchscale.hang.evidence import log_of
 from torchscale.schema.launch.hang import REQUEST_FILE, RankDump, dump_file
 from torchscale.traces.flight_recorder import read_flight_recorder
 from torchscale.worker import hang

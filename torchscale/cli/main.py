@@ -162,7 +162,7 @@ def _refuse_broken_text() -> None:
 
 def _name_left_processes() -> None:
     """What a model has started may outlive the command."""
-    if "torchscale.launch.process" not in sys.modules:  # nothing was started
+    if "torchscale.util.process" not in sys.modules:  # nothing was started
         return
     from torchscale.run.left_processes import left_process_warnings  # noqa: PLC0415 - most commands start nothing
 

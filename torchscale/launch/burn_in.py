@@ -13,12 +13,12 @@ from torchscale.analysis.health.burn_in import BurnInTotals
 from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.launch.control import StopRequest
 from torchscale.launch.probe import collective_environment, collective_ranks, first_error
-from torchscale.launch.process import ManagedProcess, tail
 from torchscale.launch.telemetry import READINGS, read_readings, sampling
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound
 from torchscale.schema.node.probe import NodeFacts
 from torchscale.util.interpreter import module_command
+from torchscale.util.process import ManagedProcess, tail
 from torchscale.util.scratch import scratch_directory
 
 _STOP_FILE = "stop"

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
-from torchscale.analysis.hang.explain import ranks_label, size_error
 from torchscale.analysis.training.telemetry import digest_telemetry
-from torchscale.launch.autopsy import failure_autopsy, hang_autopsy
+from torchscale.hang.evidence import failure_autopsy, hang_autopsy
+from torchscale.hang.explain import ranks_label, size_error
 from torchscale.launch.kinds import launch_kind
-from torchscale.launch.process import tail
 from torchscale.launch.rank_records import (
     RankContents,
     first_unusable_steps,
@@ -34,6 +33,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
+from torchscale.util.process import tail
 from torchscale.util.units import format_bytes
 
 _RECORD, _ERROR = "rank-*.json", "error-rank-*.json"

@@ -18,7 +18,6 @@ from torchscale.errors import OutputError, TorchscaleError
 from torchscale.launch.collect import Ending, collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.oom import OomKills
-from torchscale.launch.process import ManagedProcess, tail
 from torchscale.launch.telemetry import SharedSampler
 from torchscale.launch.torchrun import Watch, cell_environment, flatten_logs, require_loopback, worker_environment
 from torchscale.schema.launch.progress import Progress
@@ -28,6 +27,7 @@ from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import open_log
+from torchscale.util.process import ManagedProcess, tail
 
 _MODULE = "torchscale.worker.elastic_launcher"
 _LOG = "launcher.log"

@@ -20,7 +20,6 @@ from torchscale.errors import OutputError, TorchscaleError
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.oom import OomKills
-from torchscale.launch.process import ManagedProcess, is_running, wait_until
 from torchscale.launch.telemetry import SharedSampler
 from torchscale.launch.torchrun import Watch, flatten_logs, require_loopback, torchrun_command, worker_environment
 from torchscale.schema.launch.progress import Progress
@@ -29,6 +28,7 @@ from torchscale.schema.launch.task import GroupItem, LaunchTask
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model, atomic_write_text
 from torchscale.util.logs import keep_log, open_log
+from torchscale.util.process import ManagedProcess, is_running, wait_until
 
 _END_SECONDS = 20.0
 """Ranks look for the end file every 10 ms and then leave their process group; after this long they are killed."""

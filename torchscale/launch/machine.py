@@ -9,12 +9,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
-from torchscale.launch.process import BoundedProcess, Finished
 from torchscale.schema.node.environment import Environment
 from torchscale.schema.node.machine import Machine
 from torchscale.util.extras import require
 from torchscale.util.interpreter import module_command
 from torchscale.util.nvml import Driver
+from torchscale.util.process import BoundedProcess, Finished
 from torchscale.util.redaction import redact_arguments
 
 _PROBE_SECONDS = 120.0

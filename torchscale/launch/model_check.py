@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
-from torchscale.launch.process import adopt_orphans, run_bounded
 from torchscale.schema.cells.training import TrainingCell, model_key
 from torchscale.schema.launch.model_check import ModelCheck
 from torchscale.util.extras import require
 from torchscale.util.interpreter import module_command
+from torchscale.util.process import adopt_orphans, run_bounded
 
 _AS_A_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "CUDA_VISIBLE_DEVICES": ""}
 """Models may read their rank when they are built; none may take memory of a GPU."""

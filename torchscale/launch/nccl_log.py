@@ -19,8 +19,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from torchscale.launch.process import tail
 from torchscale.schema.cells.collectives import NcclLog
+from torchscale.util.process import tail
 
 _CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (\S+)")
 _CALL = re.compile(r"NCCL INFO (\w+): opCount ")

@@ -26,13 +26,13 @@ from torchscale.launch.nsys import (
     last_line,
     open_session,
 )
-from torchscale.launch.process import POLL_SECONDS, ManagedProcess, tail
 from torchscale.launch.profile import CONVERT_SECONDS, OUTPUT_NAME, nsys_files, recorded_ranks
 from torchscale.schema.profiles.recording import Recording
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model
 from torchscale.util.logs import LogLimit, clean_logs, open_log
+from torchscale.util.process import POLL_SECONDS, ManagedProcess, tail
 from torchscale.util.redaction import redact_arguments
 from torchscale.util.units import format_seconds
 

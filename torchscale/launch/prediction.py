@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
-from torchscale.launch.process import adopt_orphans, run_bounded
 from torchscale.schema.cells.memory import PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.extras import require
 from torchscale.util.interpreter import module_command
+from torchscale.util.process import adopt_orphans, run_bounded
 
 _WITHOUT_EFFECT = {"seed": 0, "data_source": "synthetic", "loader": None, "num_samples": 1, "cudnn_benchmark": False}
 """Settings that change no tensor: cells that differ in them alone share a prediction."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
-from torchscale.launch.process import Finished, inherited_environment, run_bounded
 from torchscale.launch.torchrun import LOCAL_RENDEZVOUS, require_loopback
 from torchscale.schema.node.probe import PROBE_GROUPS, CollectiveFacts, NodeFacts, SoftwareFacts
 from torchscale.util.interpreter import module_command
+from torchscale.util.process import Finished, inherited_environment, run_bounded
 from torchscale.util.scratch import scratch_directory
 
 _PROBE_SECONDS = 180.0

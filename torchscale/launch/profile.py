@@ -25,7 +25,6 @@ from torchscale.launch.nsys import (
     range_capture,
     require_report,
 )
-from torchscale.launch.process import tail
 from torchscale.launch.torchrun import Watch, flatten_logs, torchrun_command, worker_environment
 from torchscale.schema.cells.kinds import KINDS
 from torchscale.schema.launch.progress import Progress
@@ -33,6 +32,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.profiles.recording import RecordedRank, Recording
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model
+from torchscale.util.process import tail
 from torchscale.util.redaction import redact_arguments
 
 OUTPUT_NAME = "recording"

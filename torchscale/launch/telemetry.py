@@ -12,11 +12,11 @@ import psutil
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError, OutputError
-from torchscale.launch.process import ManagedProcess, inherited_environment
 from torchscale.schema.launch.telemetry import Reading
 from torchscale.util.files import read_bounded
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import open_log
+from torchscale.util.process import ManagedProcess, inherited_environment
 
 READINGS = "telemetry.jsonl"
 _LOG = "telemetry.log"

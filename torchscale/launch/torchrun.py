@@ -15,12 +15,11 @@ from typing import IO
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
-from torchscale.launch.autopsy import inspect_hang
+from torchscale.hang.evidence import inspect_hang
 from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.oom import OomKills
-from torchscale.launch.process import POLL_SECONDS, ManagedProcess, inherited_environment
 from torchscale.launch.telemetry import sampling
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.progress import Progress
@@ -29,6 +28,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import LogLimit, clean_logs, open_log
+from torchscale.util.process import POLL_SECONDS, ManagedProcess, inherited_environment
 
 _SLOW_SECONDS, _SLOW_STEPS = 10.0, 3.0
 """A launch that runs out of its time is taken for slow and not for hanging if it made progress within ten seconds,

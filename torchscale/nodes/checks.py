@@ -11,7 +11,6 @@ from pathlib import Path
 from torchscale.errors import MachineError
 from torchscale.launch.control import StopRequest
 from torchscale.launch.probe import collective_environment, first_error
-from torchscale.launch.process import ManagedProcess, tail, wait_until
 from torchscale.launch.torchrun import NodePlace
 from torchscale.nodes.follower import Follower
 from torchscale.nodes.launch import END_SECONDS, FILES_SECONDS
@@ -21,6 +20,7 @@ from torchscale.schema.launch.nodes import CheckStep, Ended, LaunchNode
 from torchscale.schema.node.fleet import PairTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
+from torchscale.util.process import ManagedProcess, tail, wait_until
 
 RESULT = "result.json"
 """The file that a node sends of its part."""

@@ -10,11 +10,10 @@ from pathlib import Path
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.errors import MachineError
-from torchscale.launch.autopsy import FACTS_FILE, inspect_hang
+from torchscale.hang.evidence import FACTS_FILE, inspect_hang
 from torchscale.launch.collect import Ending, EndingKind, collect_launch, node_file
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.oom import OomKills
-from torchscale.launch.process import ManagedProcess, wait_until
 from torchscale.launch.telemetry import READINGS, sampling
 from torchscale.launch.torchrun import (
     NodePlace,
@@ -38,6 +37,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.logs import open_log
+from torchscale.util.process import ManagedProcess, wait_until
 from torchscale.util.scratch import scratch_directory
 
 END_SECONDS = 30.0

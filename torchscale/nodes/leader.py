@@ -18,7 +18,6 @@ from pydantic import BaseModel, ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.launch.control import StopRequest
-from torchscale.launch.process import wait_until
 from torchscale.nodes.channel import (
     HANDSHAKE_SECONDS,
     Channel,
@@ -60,6 +59,7 @@ from torchscale.schema.launch.nodes import (
     Start,
     Unable,
 )
+from torchscale.util.process import wait_until
 from torchscale.version import __version__
 
 ALIVE_SECONDS = 2.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchscale.analysis.hang.explain import explain_hang
-from torchscale.launch.dumps import read_directory
-from torchscale.launch.running_job import inspect_job
+from torchscale.hang.dumps import read_directory
+from torchscale.hang.explain import explain_hang
+from torchscale.hang.running_job import inspect_job
 from torchscale.run.observer import SILENT, Observer
 from torchscale.schema.launch.hang import Autopsy
 

@@ -17,13 +17,13 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.export_section import AUTO
 from torchscale.errors import TorchscaleError, UsageError
 from torchscale.launch.control import StopRequest
-from torchscale.launch.process import run_bounded
 from torchscale.report.exporters.figure import ExportedRun
 from torchscale.report.exporters.run_figures import exported_run
 from torchscale.run.export import text_exporter
 from torchscale.run.observer import Observer
 from torchscale.util.files import atomic_write_text, read_bounded
 from torchscale.util.interpreter import module_command
+from torchscale.util.process import run_bounded
 
 _SHARE = 0.05
 """Of the time of a sweep that an exporter may take, so that exporting a large run after each of many short cells costs

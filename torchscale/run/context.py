@@ -15,7 +15,6 @@ from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.machine import MachineDetection, detect_machine
-from torchscale.launch.process import adopt_orphans
 from torchscale.plan.expand import Plan, make_plan
 from torchscale.run.checks import checked
 from torchscale.run.named_machine import machine_named
@@ -24,6 +23,7 @@ from torchscale.schema.node.machine import Machine
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
 from torchscale.store.lock import locked_folder
+from torchscale.util.process import adopt_orphans
 from torchscale.util.process_exit import stop_signals
 from torchscale.util.redaction import redact, redact_model
 from torchscale.version import __version__

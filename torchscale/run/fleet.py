@@ -21,7 +21,6 @@ from torchscale.errors import ExitCode, MachineError, TorchscaleError
 from torchscale.launch.cluster import Cluster, ClusterOptions, find_cluster, read_token
 from torchscale.launch.control import StopRequest
 from torchscale.launch.probe import collective_ranks
-from torchscale.launch.process import POLL_SECONDS, adopt_orphans
 from torchscale.nodes.checks import (
     PAIR_BYTES,
     RESULT,
@@ -48,6 +47,7 @@ from torchscale.schema.launch.nodes import CheckDescription, CheckStep, Finish, 
 from torchscale.schema.node.fleet import FleetNode, FleetValidation, NodeReport, PairTimes, Pairwise, PairwiseStatus
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.files import atomic_write_model, read_bounded
+from torchscale.util.process import POLL_SECONDS, adopt_orphans
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -15,7 +15,6 @@ from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, TorchscaleError
 from torchscale.launch.cluster import Cluster, ClusterOptions, find_cluster, read_token
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.process import POLL_SECONDS, adopt_orphans
 from torchscale.nodes.follower import Follower
 from torchscale.nodes.launch import run_over_nodes, run_part
 from torchscale.nodes.leader import Leader
@@ -29,6 +28,7 @@ from torchscale.schema.launch.nodes import Finish, NodeDescription, Start
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.util.process import POLL_SECONDS, adopt_orphans
 from torchscale.util.redaction import redact
 
 Planner = Callable[[Experiment, Observer], PlannedRun]

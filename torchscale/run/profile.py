@@ -14,7 +14,6 @@ from torchscale.config.hidden import hidden_environment
 from torchscale.config.yaml_reader import Data
 from torchscale.errors import ExitCode, MachineError, OutputError, TorchscaleError, TraceError, UsageError
 from torchscale.launch.own_program import UserRun, record_program
-from torchscale.launch.process import adopt_orphans
 from torchscale.plan.expand import Plan
 from torchscale.report.text.labels import cell_label
 from torchscale.run.cell_profiler import (
@@ -38,6 +37,7 @@ from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.step_profiler import RECORD_VARIABLE
 from torchscale.store.run_folder import PROFILED_ONLY, RunFolder
 from torchscale.traces.nsys.strip import StrippedTable, strip_export
+from torchscale.util.process import adopt_orphans
 
 _PROGRAM_MARGIN_SECONDS = 1800.0
 """What the user's program may take beside the delay and the recording: start-up of a large job takes minutes."""

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from torchscale.errors import MachineError, UsageError
-from torchscale.launch.process import Finished, run_bounded
 from torchscale.submit.manifests import CONTAINER, INDEX_ANNOTATION, INSTANCE_LABEL
+from torchscale.util.process import Finished, run_bounded
 
 KUBECTL_SECONDS = 90.0
 """For one kubectl: it asks the API server several times, each within :data:`_REQUEST_SECONDS`."""

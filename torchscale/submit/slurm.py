@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchscale.errors import MachineError, UsageError
-from torchscale.launch.process import Finished, run_bounded
+from torchscale.util.process import Finished, run_bounded
 
 SUBMIT_SECONDS = 60.0
 """For one sbatch or squeue: a busy controller answers within its MessageTimeout, which is 10 s by default."""

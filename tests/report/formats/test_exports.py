@@ -15,9 +15,9 @@ import jsonschema
 import pytest
 
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
-from tests.analysis.hang.test_explain import looped, rank, waiting
 from tests.analysis.health.test_node import node
 from tests.factories import cells
+from tests.hang.test_explain import looped, rank, waiting
 from tests.history.test_page import changed_history
 from tests.nodes.test_fleet import NAMES, fleet_node, times, with_driver
 from tests.report.sections.test_lost_time import diagnosed_run
@@ -26,7 +26,6 @@ from tests.tune.test_tables import tuning_export
 from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.matching import differences
 from torchscale.analysis.comparison.pair import Outcome, Verdict
-from torchscale.analysis.hang.explain import explain_hang
 from torchscale.analysis.health.node import Requirements, validate_facts
 from torchscale.analysis.summary.result_set import result_set
 from torchscale.analysis.summary.run import RunSummary, summarize
@@ -35,6 +34,7 @@ from torchscale.forecast.export import prediction_json
 from torchscale.forecast.page import PredictionReport
 from torchscale.forecast.predict import predict_series
 from torchscale.forecast.series import Measured, make_series
+from torchscale.hang.explain import explain_hang
 from torchscale.history.export import history_json
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
 from torchscale.report.formats.comparison_export import comparison_json

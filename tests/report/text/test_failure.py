@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.analysis.hang.test_explain import IN_OWN_CODE, call, looped, rank, waiting
 from tests.factories import cells, failed_record
-from torchscale.analysis.hang.explain import explain_hang
+from tests.hang.test_explain import IN_OWN_CODE, call, looped, rank, waiting
+from torchscale.hang.explain import explain_hang
 from torchscale.report.text.failure import autopsy_lines, failure_cause, failure_excerpt, failure_place
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.record import LaunchRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from torchscale.analysis.hang.explain import ranks_label
+from torchscale.hang.explain import ranks_label
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.record import LaunchRecord

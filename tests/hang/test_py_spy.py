@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.launch import py_spy
-from torchscale.launch.py_spy import has_py_spy, main_thread, py_spy_stack, py_spy_stacks
+from torchscale.hang import py_spy
+from torchscale.hang.py_spy import has_py_spy, main_thread, py_spy_stack, py_spy_stacks
 from torchscale.schema.launch.hang import StackFrame
 
 THREADS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.analysis.hang.activity import Activity, activity_of, busy_among_idle
+from torchscale.hang.activity import Activity, activity_of, busy_among_idle
 
 BUSY, IDLE = Activity.BUSY, Activity.IDLE
 

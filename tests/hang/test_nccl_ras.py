@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-import torchscale.launch.nccl_ras as nccl_ras
+import torchscale.hang.nccl_ras as nccl_ras
 from torchscale.errors import TraceError
 
 STATUS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from torchscale.analysis.hang.activity import Activity, activity_of
+from torchscale.hang.activity import Activity, activity_of
 from torchscale.util.files import read_bounded
 
 SAMPLE_SECONDS = 1.0

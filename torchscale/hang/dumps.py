@@ -9,15 +9,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from torchscale.analysis.hang.explain import RankEvidence
-from torchscale.analysis.hang.stacks import last_stack
 from torchscale.errors import TraceError, UsageError
-from torchscale.launch.autopsy import LOG_BYTES, condition_of, log_of, read_facts
-from torchscale.launch.process import tail
+from torchscale.hang.evidence import LOG_BYTES, condition_of, log_of, read_facts
+from torchscale.hang.explain import RankEvidence
+from torchscale.hang.stacks import last_stack
 from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import HangFacts, RankDump, RankProcess, StackFrame
 from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
 from torchscale.util.files import read_bounded
+from torchscale.util.process import tail
 
 _MAX_FILES = 20_000
 """Names that are looked at: a job of some thousand ranks leaves one or two files a rank."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import msgspec
 
 from torchscale.errors import MachineError
-from torchscale.launch.process import run_bounded
 from torchscale.schema.launch.hang import StackFrame
 from torchscale.util.interpreter import installed_program
+from torchscale.util.process import run_bounded
 
 _ALL_SECONDS = 20.0
 """For all ranks of a machine: eight that can be read take one or two."""

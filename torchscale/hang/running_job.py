@@ -12,20 +12,20 @@ from pathlib import Path
 
 import psutil
 
-from torchscale.analysis.hang.activity import Activity
-from torchscale.analysis.hang.explain import RankEvidence
-from torchscale.analysis.hang.stacks import LineRange
 from torchscale.errors import TraceError, UsageError
-from torchscale.launch.autopsy import process_condition
-from torchscale.launch.nccl_ras import nccl_notes
-from torchscale.launch.process import rank_environment
-from torchscale.launch.py_spy import has_py_spy, py_spy_stacks
-from torchscale.launch.rank_activity import rank_activities
-from torchscale.launch.source_loops import outermost_loops
+from torchscale.hang.activity import Activity
+from torchscale.hang.evidence import process_condition
+from torchscale.hang.explain import RankEvidence
+from torchscale.hang.nccl_ras import nccl_notes
+from torchscale.hang.py_spy import has_py_spy, py_spy_stacks
+from torchscale.hang.rank_activity import rank_activities
+from torchscale.hang.source_loops import outermost_loops
+from torchscale.hang.stacks import LineRange
 from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
 from torchscale.util.files import read_bounded
+from torchscale.util.process import rank_environment
 
 _MAX_RANKS = 1024
 _BUSY_SHARE = 0.5

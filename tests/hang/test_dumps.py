@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.traces.test_flight_recorder import dump, entry
-from torchscale.analysis.hang.explain import explain_hang
 from torchscale.errors import UsageError
-from torchscale.launch.autopsy import FACTS_FILE
-from torchscale.launch.dumps import read_directory
+from torchscale.hang.dumps import read_directory
+from torchscale.hang.evidence import FACTS_FILE
+from torchscale.hang.explain import explain_hang
 from torchscale.schema.launch.hang import (
     Autopsy,
     HangCause,

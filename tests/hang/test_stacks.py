@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from torchscale.analysis.hang.stacks import (
+from torchscale.hang.stacks import (
     LineRange,
     collective_in,
     has_left_loop,

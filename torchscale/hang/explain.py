@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torchscale.analysis.hang.activity import Activity, busy_among_idle
-from torchscale.analysis.hang.collectives import (
+from torchscale.hang.activity import Activity, busy_among_idle
+from torchscale.hang.collectives import (
     GroupLog,
     Signature,
     Stall,
@@ -25,7 +25,7 @@ from torchscale.analysis.hang.collectives import (
     payload_dtype,
     swapped,
 )
-from torchscale.analysis.hang.stacks import (
+from torchscale.hang.stacks import (
     LineRange,
     collective_in,
     has_left_loop,

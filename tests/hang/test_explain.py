@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchscale.analysis.hang.activity import Activity
-from torchscale.analysis.hang.explain import (
+from torchscale.hang.activity import Activity
+from torchscale.hang.explain import (
     RankEvidence,
     collective_label,
     explain_failure,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.analysis.hang.test_explain import call, looped
-from torchscale.analysis.hang.collectives import (
+from tests.hang.test_explain import call, looped
+from torchscale.hang.collectives import (
     due_signature,
     find_stalls,
     first_mismatch,

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from tests.traces.test_flight_recorder import dump, entry
-from torchscale.analysis.hang.explain import explain_hang
 from torchscale.errors import UsageError
-from torchscale.launch import rank_activity
-from torchscale.launch.running_job import inspect_job
+from torchscale.hang import rank_activity
+from torchscale.hang.explain import explain_hang
+from torchscale.hang.running_job import inspect_job
 from torchscale.schema.launch.hang import HangCause, RankCondition
 
 START_SECONDS = 20.0

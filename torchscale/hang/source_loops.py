@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from torchscale.analysis.hang.stacks import LineRange
+from torchscale.hang.stacks import LineRange
 from torchscale.schema.launch.hang import StackFrame
 from torchscale.util.files import read_bounded
 

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from torchscale.launch import autopsy
-from torchscale.launch.autopsy import (
+from torchscale.hang import evidence as autopsy
+from torchscale.hang.evidence import (
     FACTS_FILE,
     ask_ranks,
     failure_autopsy,

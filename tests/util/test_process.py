@@ -13,7 +13,9 @@ import pytest
 
 from torchscale.errors import MachineError
 from torchscale.launch import process as launch_process
-from torchscale.launch.process import (
+from torchscale.schema.launch.task import AGENT_NAME, rank_process_name
+from torchscale.util.logs import KEPT_BYTES
+from torchscale.util.process import (
     TOKEN_VARIABLE,
     BoundedProcess,
     ManagedProcess,
@@ -23,8 +25,6 @@ from torchscale.launch.process import (
     tail,
     wait_until,
 )
-from torchscale.schema.launch.task import AGENT_NAME, rank_process_name
-from torchscale.util.logs import KEPT_BYTES
 
 pytestmark = pytest.mark.slow
 
@@ -153,7 +153,7 @@ def test_a_timeout_ends_it_and_says_so() -> None:
 def test_a_process_dies_with_the_launcher_however_that_ends() -> None:
     code = """
 import os, sys, time
-from torchscale.launch.process import ManagedProcess
+from torchscale.util.process import ManagedProcess
 null = open(os.devnull, "wb")
 child = ManagedProcess([sys.executable, "-c", "import time; time.sleep(120)"], env=os.environ, stdout=null, stderr=null)
 print(child.pid, flush=True)
@@ -233,7 +233,7 @@ os.wait()
 """
 PARENT = """
 import subprocess, sys
-from torchscale.launch.process import ManagedProcess, adopt_orphans, left_processes, wait_until
+from torchscale.util.process import ManagedProcess, adopt_orphans, left_processes, wait_until
 
 nowhere = open("/dev/null", "wb")
 before = subprocess.Popen(["sleep", "60"], stdout=nowhere, start_new_session=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.launch.source_loops import outermost_loops
+from torchscale.hang.source_loops import outermost_loops
 from torchscale.schema.launch.hang import StackFrame
 
 SOURCE = """\

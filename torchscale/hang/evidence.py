@@ -12,13 +12,12 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
-from torchscale.analysis.hang.explain import RankEvidence, explain_failure, explain_hang, size_error
-from torchscale.analysis.hang.stacks import last_stack
 from torchscale.config.sections import MAX_NODES
 from torchscale.errors import OutputError, TraceError
-from torchscale.launch.nccl_ras import nccl_notes
-from torchscale.launch.process import POLL_SECONDS, rank_environment, tail
-from torchscale.launch.py_spy import py_spy_stacks
+from torchscale.hang.explain import RankEvidence, explain_failure, explain_hang, size_error
+from torchscale.hang.nccl_ras import nccl_notes
+from torchscale.hang.py_spy import py_spy_stacks
+from torchscale.hang.stacks import last_stack
 from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import (
     REQUEST_FILE,
@@ -33,6 +32,7 @@ from torchscale.schema.launch.hang import (
 from torchscale.schema.launch.task import RANK_PROCESS
 from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, collective_log
 from torchscale.util.files import atomic_write_model, atomic_write_text, read_bounded
+from torchscale.util.process import POLL_SECONDS, rank_environment, tail
 
 FACTS_FILE = "hang.json"
 _WORKERS = frozenset({"torchscale.worker", "torchscale.worker.elastic_launcher"})

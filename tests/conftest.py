@@ -33,12 +33,13 @@ SLOW_DIRECTORIES = (HERE / "worker", HERE / "integration")
 """Their tests import torch or start launches; ``make fast`` does not even collect them."""
 SLOW_FIXTURES = {"browser"}
 SHARED_LAUNCHES = (
-    "tests/launch/test_hanging_ranks.py",
+    "tests/hang/test_hanging_ranks.py",
     "tests/launch/test_torchrun.py",
     "tests/worker/parallel/test_gradients.py",
     "tests/worker/test_collective_operations.py",
 )
 """Several tests of these files read what one launch left, so one worker runs them all."""
+pytest_plugins = ["tests.fake_launches"]
 CHROMIUM = "/usr/bin/chromium"
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",

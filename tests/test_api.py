@@ -10,13 +10,11 @@ import pytest
 
 import torchscale
 from tests.factories import cells, experiment
-from tests.run.conftest import FakeLaunches, Recorder, launches, recorder
+from tests.fake_launches import FakeLaunches, Recorder
 from tests.traces.builders import two_ranks
 from torchscale.api import Config
 from torchscale.errors import ConfigError, TraceError, UsageError
 from torchscale.schema.state import State
-
-__all__ = ["launches", "recorder"]  # fixtures
 
 CONFIG = {"models": "tiny-resnet", "batch_sizes": [8], "gpu_counts": [1, 2]}
 

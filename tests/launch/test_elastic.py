@@ -28,9 +28,10 @@ from torchscale.launch.torchrun import run_launch
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.launch.task import AGENT_NAME, LaunchTask
+from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State
 from torchscale.util.process import find_token_processes, is_running, wait_until
+from torchscale.util.process_names import AGENT_NAME
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.factories import cells, experiment
-from tests.run.conftest import FakeLaunches, Recorder
+from tests.fake_launches import FakeLaunches, Recorder
 from torchscale.config.choices import Rerun
 from torchscale.errors import ExitCode, MachineError, StoreError
 from torchscale.run.benchmark import benchmark, dry_run

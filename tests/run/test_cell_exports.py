@@ -13,9 +13,9 @@ import pytest
 from pyarrow import parquet
 
 from tests.factories import cells, experiment
+from tests.fake_launches import FakeLaunches, Recorder
 from tests.report.exporters.exposition import parse
 from tests.report.exporters.stores import run_folder
-from tests.run.conftest import FakeLaunches, Recorder
 from torchscale.config.choices import ExportTarget
 from torchscale.config.hidden import hide_secrets
 from torchscale.errors import ExitCode

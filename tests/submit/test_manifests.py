@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.launch.kubernetes.schemas import problems
+from tests.submit.schemas import problems
 from tests.submit.test_pod_job import job
 from torchscale.errors import UsageError
 from torchscale.launch.cluster import ClusterOptions, find_cluster

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.factories import experiment, failed_record, launch_record, rank_record
-from tests.run.conftest import FakeLaunches
+from tests.fake_launches import FakeLaunches
 from torchscale.config.choices import TuningAxis
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment

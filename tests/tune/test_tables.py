@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from torchscale.tune.export_schema import (
+from torchscale.schema.exports.tuning import (
     ChangeExport,
     ContributionExport,
     RatioExport,

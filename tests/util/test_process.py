@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from torchscale.errors import MachineError
-from torchscale.launch import process as launch_process
-from torchscale.schema.launch.task import AGENT_NAME, rank_process_name
+from torchscale.util import process as launch_process
 from torchscale.util.logs import KEPT_BYTES
 from torchscale.util.process import (
     TOKEN_VARIABLE,
@@ -25,6 +24,7 @@ from torchscale.util.process import (
     tail,
     wait_until,
 )
+from torchscale.util.process_names import AGENT_NAME, rank_process_name
 
 pytestmark = pytest.mark.slow
 

@@ -127,7 +127,7 @@ def submit(
     [cyan]torchscale submit my_matrix.yaml --engine kubernetes-job --image IMAGE --results-claim results --print[/cyan]
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run import submit as run  # noqa: PLC0415
+    from torchscale.submit import run  # noqa: PLC0415
 
     arguments = [*([config] if config is not None else []), *context.args]
     experiment = load_from_arguments(arguments, known_options=known_options(context)).experiment

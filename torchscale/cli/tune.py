@@ -83,7 +83,7 @@ def tune(
     [cyan]torchscale tune my.yaml --gpus 8 --allow-numerics -o fastest.yaml --json[/cyan]
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run import tune as run  # noqa: PLC0415
+    from torchscale.tune import run  # noqa: PLC0415
     from torchscale.tune.tables import print_tuning  # noqa: PLC0415
 
     options = run.TuneOptions(

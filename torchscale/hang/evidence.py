@@ -29,10 +29,10 @@ from torchscale.schema.launch.hang import (
     StackFrame,
     dump_file,
 )
-from torchscale.schema.launch.task import RANK_PROCESS
 from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, collective_log
 from torchscale.util.files import atomic_write_model, atomic_write_text, read_bounded
 from torchscale.util.process import POLL_SECONDS, rank_environment, tail
+from torchscale.util.process_names import RANK_PROCESS
 
 FACTS_FILE = "hang.json"
 _WORKERS = frozenset({"torchscale.worker", "torchscale.worker.elastic_launcher"})

@@ -16,12 +16,12 @@ from torchscale.schema.exports.comparison import ComparisonExport
 from torchscale.schema.exports.machine import AnyMachineExport
 from torchscale.schema.exports.report import ReportExport
 from torchscale.schema.exports.search import SearchExport
+from torchscale.schema.exports.tuning import TuningExport
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.node.check import Validation
 from torchscale.schema.node.fleet import FleetValidation
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.result_set import ResultSet
-from torchscale.tune.export_schema import TuningExport
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -1,0 +1,1 @@
+"""A benchmark as a job of Slurm or Kubernetes: one module for each scheduler, behind one interface."""

@@ -1,0 +1,1 @@
+"""The fastest setting of a config: what to measure next, what the launches say, the winning config."""

@@ -20,16 +20,16 @@ from torchscale.run.observer import SILENT, Observer
 from torchscale.run.summary_file import SummaryFile
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.run.experiment_file import PlannedCell
-from torchscale.schema.state import State
-from torchscale.store.run_folder import RunFolder
-from torchscale.tune.export_schema import (
+from torchscale.schema.exports.tuning import (
     ChangeExport,
     ContributionExport,
     RatioExport,
     TuningExport,
     TuningTrialExport,
 )
+from torchscale.schema.run.experiment_file import PlannedCell
+from torchscale.schema.state import State
+from torchscale.store.run_folder import RunFolder
 from torchscale.tune.gains import Gain
 from torchscale.tune.launcher import SettingLauncher, with_changes
 from torchscale.tune.search import Search, Trial

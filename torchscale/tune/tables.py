@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from torchscale.tune.export_schema import ChangeExport, RatioExport, TuningExport, TuningTrialExport
+from torchscale.schema.exports.tuning import ChangeExport, RatioExport, TuningExport, TuningTrialExport
 from torchscale.util.interval_text import format_ends, with_interval
 from torchscale.util.units import format_change, format_percent, format_rate, format_seconds
 

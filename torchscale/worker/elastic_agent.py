@@ -22,8 +22,9 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from torchscale.schema.launch.task import GroupItem, rank_process_name
+from torchscale.schema.launch.task import GroupItem
 from torchscale.util.process_exit import exit_at_once, flush_output
+from torchscale.util.process_names import rank_process_name
 from torchscale.worker.rank_process import name_process, run_item, status_of
 
 _LOOPBACK = "127.0.0.1"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from pydantic import Field
@@ -11,17 +10,6 @@ from torchscale.config.choices import DeviceKind, Malloc
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.profiles.request import RecordRequest
-
-AGENT_NAME = "torchrun-agent"
-"""Kernel's name of a process that runs torchrun's agent as a fork; at most 15 bytes."""
-RANK_PROCESS = re.compile(r"rank-(\d+)-of-(\d+)")
-"""Kernel's name of a rank's process that is a fork of its agent: its rank, and the number of processes. A fork has the
-agent's command line and environment."""
-
-
-def rank_process_name(rank: int, processes: int) -> str:
-    """A name that :data:`RANK_PROCESS` matches: 15 bytes for up to 999 processes on a node."""
-    return f"rank-{rank}-of-{processes}"
 
 
 def ended_file(number: int) -> str:

@@ -1,1 +1,0 @@
-"""Kubernetes: the manifests of a benchmark, and what kubectl says of its job."""

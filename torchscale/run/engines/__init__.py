@@ -1,1 +1,0 @@
-"""Where ``submit`` can send a benchmark: one module for each scheduler, behind one interface."""

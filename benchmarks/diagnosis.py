@@ -43,8 +43,8 @@ from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.profile import record_cell
 from torchscale.launch.torchrun import run_launch, torchrun_command, worker_environment
+from torchscale.measure.cell_profiler import analyze_files, analyze_recording
 from torchscale.plan.expand import make_plan
-from torchscale.run.cell_profiler import analyze_files, analyze_recording
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.task import GroupItem, LaunchTask

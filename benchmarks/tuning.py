@@ -32,8 +32,8 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 from torchscale.config.choices import TuningAxis  # noqa: E402
 from torchscale.config.experiment import Experiment  # noqa: E402
 from torchscale.config.load import load_experiment_from  # noqa: E402
-from torchscale.run.context import measuring, plan_run  # noqa: E402
-from torchscale.run.observer import SILENT  # noqa: E402
+from torchscale.measure.context import measuring, plan_run  # noqa: E402
+from torchscale.observer import SILENT  # noqa: E402
 from torchscale.tune.gains import paired_gain  # noqa: E402 - of this checkout
 from torchscale.tune.launcher import SettingLauncher  # noqa: E402
 from torchscale.tune.run import TuneOptions, for_tuning, tune  # noqa: E402

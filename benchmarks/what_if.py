@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.errors import TorchscaleError
 from torchscale.launch.torchrun import worker_environment
-from torchscale.run.cell_profiler import analyze_files
+from torchscale.measure.cell_profiler import analyze_files
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.span import Steps, Trace

@@ -11,7 +11,7 @@ import pytest
 from tests.factories import failed_record, launch_record, machine
 from torchscale.config.choices import DeviceKind
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.run.observer import Listener, SilentListener
+from torchscale.observer import Listener, SilentListener
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
@@ -82,9 +82,9 @@ def _silent() -> Iterator[Listener]:
 def launches(monkeypatch: pytest.MonkeyPatch) -> FakeLaunches:
     """Launches of a machine with two cores and no GPU."""
     fake = FakeLaunches()
-    monkeypatch.setattr("torchscale.run.launcher.run_launch", fake)
-    monkeypatch.setattr("torchscale.run.launcher.shares_processes", lambda experiment, plan: False)
-    monkeypatch.setattr("torchscale.run.context.detect_machine", machine)
+    monkeypatch.setattr("torchscale.measure.launcher.run_launch", fake)
+    monkeypatch.setattr("torchscale.measure.launcher.shares_processes", lambda experiment, plan: False)
+    monkeypatch.setattr("torchscale.measure.context.detect_machine", machine)
     return fake
 
 

@@ -48,7 +48,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     [
         "torchscale.analysis.summary.run",
         "torchscale.analysis.health.node",
-        "torchscale.run.sweep",
+        "torchscale.measure.sweep",
         "torchscale.plan.expand",
         "torchscale.store.run_folder",
     ],

@@ -9,7 +9,7 @@ from torchscale.version import __version__
 
 if TYPE_CHECKING:
     from torchscale.api import analyze, benchmark, compare_results, profile, validate
-    from torchscale.run.results import Results, load_results
+    from torchscale.read.results import Results, load_results
 
 __all__ = [
     "Results",

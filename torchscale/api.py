@@ -28,13 +28,13 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment, load_experiment_from
 from torchscale.config.values import ConfigValue
 from torchscale.errors import UsageError
+from torchscale.measure.benchmark import benchmark as run_benchmark
+from torchscale.measure.profile import analyze_recordings, profile_workload
+from torchscale.measure.validate import TIMEOUT_SECONDS
+from torchscale.measure.validate import validate as run_validate
+from torchscale.observer import SILENT, Observer
+from torchscale.read.results import Results, load_results
 from torchscale.results.comparison_inputs import load_source
-from torchscale.run.benchmark import benchmark as run_benchmark
-from torchscale.run.observer import SILENT, Observer
-from torchscale.run.profile import analyze_recordings, profile_workload
-from torchscale.run.results import Results, load_results
-from torchscale.run.validate import TIMEOUT_SECONDS
-from torchscale.run.validate import validate as run_validate
 from torchscale.schema.node.check import Validation
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.result_set import ResultSet

@@ -31,10 +31,10 @@ def no_application_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise HandedOver(experiment, options)
 
     for name in ("machine.measure_collectives", "machine.measure_hardware", "machine.measure_memory"):
-        monkeypatch.setattr(f"torchscale.run.{name}", hand_over)
+        monkeypatch.setattr(f"torchscale.measure.{name}", hand_over)
     for name in ("max_batch.find_max_batch", "profile.profile_workload", "benchmark.benchmark", "benchmark.dry_run"):
-        monkeypatch.setattr(f"torchscale.run.{name}", hand_over)
-    monkeypatch.setattr("torchscale.run.detection.start_detection", nullcontext)
+        monkeypatch.setattr(f"torchscale.measure.{name}", hand_over)
+    monkeypatch.setattr("torchscale.measure.detection.start_detection", nullcontext)
 
 
 def handed_over(*arguments: str) -> HandedOver:

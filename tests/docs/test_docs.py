@@ -17,9 +17,9 @@ from torchscale.cli.main import app
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
 from torchscale.config.messages import dotted_keys
+from torchscale.measure.init import config_text
+from torchscale.read.docs import list_pages
 from torchscale.report.text.figures import DEFINED
-from torchscale.run.docs import list_pages
-from torchscale.run.init import config_text
 from torchscale.schema.state import State
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.run.test_results import written
+from tests.read.test_results import written
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PICTURES = 4

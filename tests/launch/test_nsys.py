@@ -31,7 +31,7 @@ from torchscale.launch.nsys import (
     range_capture,
     require_report,
 )
-from torchscale.run.cell_profiler import analyze_files, choose_tool
+from torchscale.measure.cell_profiler import analyze_files, choose_tool
 
 pytestmark = pytest.mark.slow
 

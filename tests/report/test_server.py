@@ -18,9 +18,9 @@ from playwright.sync_api import Browser, expect
 from tests.factories import launch_record, run, trained
 from tests.report.exporters.exposition import parse
 from torchscale.errors import MachineError
+from torchscale.read.serve import RunPage
 from torchscale.report import server
 from torchscale.report.server import LivePage, make_server
-from torchscale.run.serve import RunPage
 from torchscale.store.lock import locked_folder
 from torchscale.store.run_folder import RunFolder
 

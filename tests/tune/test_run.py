@@ -92,7 +92,7 @@ def speeds(launches: FakeLaunches, monkeypatch: pytest.MonkeyPatch) -> Speeds:
     """On the made-up machine of ``launches``."""
     del launches
     speeds = Speeds()
-    monkeypatch.setattr("torchscale.run.launcher.run_launch", speeds)
+    monkeypatch.setattr("torchscale.measure.launcher.run_launch", speeds)
     monkeypatch.setattr("torchscale.tune.launcher.monotonic", lambda: speeds.passed)
     return speeds
 

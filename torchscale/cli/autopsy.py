@@ -41,8 +41,8 @@ def autopsy(
     if (pid is None) == (log_dir is None):
         given = "both were given" if pid is not None else "neither was given"
         raise UsageError(f"autopsy takes a PID or --log-dir DIR; {given}", hint="torchscale autopsy --help")
+    from torchscale.measure.autopsy import autopsy_of_dumps, autopsy_of_process  # noqa: PLC0415
     from torchscale.report.terminal.autopsy import print_autopsy  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run.autopsy import autopsy_of_dumps, autopsy_of_process  # noqa: PLC0415
 
     verdict = autopsy_of_dumps(log_dir, TERMINAL) if log_dir else autopsy_of_process(pid or 0, TERMINAL)
     if as_json:

@@ -31,7 +31,7 @@ from torchscale.config.choices import Rerun
 from torchscale.errors import UsageError
 
 if TYPE_CHECKING:
-    from torchscale.run.benchmark import BenchmarkOutcome, DryRun
+    from torchscale.measure.benchmark import BenchmarkOutcome, DryRun
 
 
 def benchmark(
@@ -108,7 +108,7 @@ def benchmark(
     [cyan]torchscale benchmark my_matrix.yaml --nnodes 2 --node-rank 0 --master 10.0.0.1:29500[/cyan]
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run.detection import start_detection  # noqa: PLC0415
+    from torchscale.measure.detection import start_detection  # noqa: PLC0415
 
     if hardware is not None and not dry_run:
         raise UsageError(
@@ -140,9 +140,9 @@ def benchmark(
         return
     # Devices are detected in a process of its own while the modules that follow are imported.
     detection = context.with_resource(start_detection()) if hardware is None else None
-    from torchscale.run import benchmark as run  # noqa: PLC0415
-    from torchscale.run.context import plan_run  # noqa: PLC0415
-    from torchscale.run.nodes import follow, join_cluster  # noqa: PLC0415
+    from torchscale.measure import benchmark as run  # noqa: PLC0415
+    from torchscale.measure.context import plan_run  # noqa: PLC0415
+    from torchscale.measure.nodes import follow, join_cluster  # noqa: PLC0415
 
     if dry_run:
         result = run.dry_run(
@@ -195,7 +195,7 @@ def _show_plan(result: DryRun, *, as_json: bool) -> None:
 
 
 def _compare_with_previous(outcome: BenchmarkOutcome) -> None:
-    from torchscale.run.previous import against_previous  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read.previous import against_previous  # noqa: PLC0415 - `--help` does not need it
 
     text = against_previous(outcome.directory)
     if text:

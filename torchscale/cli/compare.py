@@ -147,8 +147,8 @@ def compare(
 
     [cyan]torchscale compare results/new --against median-of-10 --history torchscale.sqlite[/cyan]
     """
+    from torchscale.read import compare as run  # noqa: PLC0415
     from torchscale.report.terminal.comparison import print_comparison  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run import compare as run  # noqa: PLC0415
 
     if save is not None:
         _save(context, save, sources, baselines, replace=replace, as_json=as_json)
@@ -212,7 +212,7 @@ def _save(
     Raises:
         UsageError: there are several sources, or options of a comparison.
     """
-    from torchscale.run.baselines import save  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read.baselines import save  # noqa: PLC0415 - `--help` does not need it
 
     if len(sources) != 1:
         raise UsageError(

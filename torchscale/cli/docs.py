@@ -31,7 +31,7 @@ def docs(
 
     [cyan]torchscale docs names models[/cyan]
     """
-    from torchscale.run.docs import list_pages, read_page  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read.docs import list_pages, read_page  # noqa: PLC0415 - `--help` does not need it
 
     if context.invoked_subcommand is not None:
         return
@@ -65,8 +65,8 @@ def names(
 
     [cyan]torchscale docs names --json[/cyan]
     """
+    from torchscale.read.catalog import catalog_rows  # noqa: PLC0415
     from torchscale.report.terminal.catalog import print_catalog  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run.catalog import catalog_rows  # noqa: PLC0415
 
     kinds = list(CatalogKind) if kind is None else [kind]
     rows = {one.value: catalog_rows(one) for one in kinds}
@@ -95,7 +95,7 @@ def schema(
 
     [cyan]torchscale docs schema compare > compare.schema.json[/cyan]
     """
-    from torchscale.run.schemas import config_schema, results_schema  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read.schemas import config_schema, results_schema  # noqa: PLC0415 - `--help` does not need it
 
     if name == "config":
         typer.echo(config_schema())

@@ -69,7 +69,7 @@ def export(
 
     [cyan]torchscale validate --json > node.json; torchscale export --to junit node.json -o node.xml[/cyan]
     """
-    from torchscale.run import export as run  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read import export as run  # noqa: PLC0415 - `--help` does not need it
 
     if target is None:
         raise UsageError("--to is missing: whose format?", hint=f"one of: {', '.join(_NAMES)}")

@@ -72,7 +72,7 @@ def history(
     [cyan]torchscale history results --metric memory,step-p95 --json[/cyan]
     """
     from torchscale.history.tables import print_history  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run import history as run  # noqa: PLC0415
+    from torchscale.read import history as run  # noqa: PLC0415
 
     refuse_two_documents("--html", html, as_json=as_json)
     rules = run.HistoryRules(

@@ -61,7 +61,7 @@ def init(
 
     [cyan]torchscale init benchmark_config.yaml --from old.yaml[/cyan]
     """
-    from torchscale.run.init import list_examples, write_config, write_example  # noqa: PLC0415 - not for `--help`
+    from torchscale.measure.init import list_examples, write_config, write_example  # noqa: PLC0415 - not for `--help`
 
     if list_all:
         examples = list_examples()
@@ -101,7 +101,7 @@ def init(
 
 
 def _translate(file: Path, source: Path, *, force: bool, as_json: bool) -> None:
-    from torchscale.run.init import check_config, write_translation  # noqa: PLC0415 - not for `--help`
+    from torchscale.measure.init import check_config, write_translation  # noqa: PLC0415 - not for `--help`
 
     translation = write_translation(file, source, force=force)
     if as_json:

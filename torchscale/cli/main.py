@@ -164,7 +164,7 @@ def _name_left_processes() -> None:
     """What a model has started may outlive the command."""
     if "torchscale.util.process" not in sys.modules:  # nothing was started
         return
-    from torchscale.run.left_processes import left_process_warnings  # noqa: PLC0415 - most commands start nothing
+    from torchscale.measure.left_processes import left_process_warnings  # noqa: PLC0415 - most commands start nothing
 
     for warning in left_process_warnings():
         note(warning)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torchscale.config.choices import DeviceKind
     from torchscale.errors import TorchscaleError
-    from torchscale.run.observer import Listener
+    from torchscale.observer import Listener
 
 FIRST_LINE_SECONDS = 1.0
 """A wait that takes longer is announced: after two seconds of silence people think that a program hangs."""
@@ -182,8 +182,8 @@ class TerminalObserver:
     @contextmanager
     def launches(self, device: DeviceKind, total: int, repeats: int) -> Iterator[Listener]:
         """A progress bar on a terminal, else a line per launch; nothing with ``--quiet``."""
+        from torchscale.observer import SilentListener  # noqa: PLC0415
         from torchscale.report.terminal.live import live_view  # noqa: PLC0415 - `--help` does not need it
-        from torchscale.run.observer import SilentListener  # noqa: PLC0415
 
         if is_quiet():
             yield SilentListener()

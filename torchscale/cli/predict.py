@@ -70,7 +70,7 @@ def predict(
     [cyan]torchscale predict --table points.csv --gpus 32,64 -o predict.html[/cyan]
     """
     from torchscale.forecast.tables import print_predictions  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run import predict as run  # noqa: PLC0415
+    from torchscale.read import predict as run  # noqa: PLC0415
 
     named = [each for each in (run_folder, source, table) if each is not None]
     if len(named) > 1:

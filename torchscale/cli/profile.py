@@ -33,7 +33,7 @@ from torchscale.errors import UsageError
 if TYPE_CHECKING:
     from torchscale.config.experiment import Experiment
     from torchscale.config.values import ConfigValue
-    from torchscale.run.profile import ProfileOutcome
+    from torchscale.measure.profile import ProfileOutcome
 
 _COMMAND_KEY = "torchscale.command"
 
@@ -144,7 +144,7 @@ def profile(
             device=device,
         ),
     )
-    from torchscale.run import profile as run  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.measure import profile as run  # noqa: PLC0415 - `--help` does not need it
 
     if command is None:
         config, output_dir = _place(words_of(context), config, output_dir)
@@ -221,8 +221,8 @@ def analyze(
 
     [cyan]torchscale profile analyze traces/ --what-if[/cyan]
     """
+    from torchscale.measure.profile import analyze_recordings  # noqa: PLC0415
     from torchscale.report.terminal.profile import print_analysis, print_predictions  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run.profile import analyze_recordings  # noqa: PLC0415
 
     analysis = analyze_recordings(paths, window=window, output_dir=output_dir, observer=TERMINAL)
     if as_json:
@@ -251,8 +251,8 @@ def strip(
 
     [cyan]torchscale profile strip run.sqlite --output run-to-share.sqlite[/cyan]
     """
+    from torchscale.measure.profile import strip_recording  # noqa: PLC0415
     from torchscale.report.text.labels import plural  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run.profile import strip_recording  # noqa: PLC0415
 
     tables = strip_recording(source, output)
     if as_json:
@@ -271,7 +271,7 @@ def _place(words: list[str], config: Path | None, output_dir: Path | None) -> tu
     """
     if not words:
         return config, output_dir
-    from torchscale.run.runs import run_by_name  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read.runs import run_by_name  # noqa: PLC0415 - `--help` does not need it
 
     argument = run_by_name(Path(words[0]))
     if len(words) > 1 or (config is not None and not argument.is_dir()):
@@ -286,7 +286,7 @@ def _experiment(
     folder's."""
     from torchscale.config.load import load_experiment  # noqa: PLC0415 - `--help` does not need it
     from torchscale.config.values import ConfigValue  # noqa: PLC0415
-    from torchscale.run.profile import measured_config  # noqa: PLC0415
+    from torchscale.measure.profile import measured_config  # noqa: PLC0415
 
     overrides, known = overrides_of(context), known_options(context)
     if config is not None:

@@ -153,7 +153,7 @@ def serve(
     [cyan]torchscale report serve results/nightly[/cyan]
     """
     require_format(ReportFormat.HTML.value)
-    from torchscale.run.serve import serve as serve_report  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read.serve import serve as serve_report  # noqa: PLC0415 - `--help` does not need it
 
     _check_price(cost)
     directory = _source([run_folder] if run_folder is not None else [], source, latest=latest)
@@ -198,7 +198,7 @@ def _write_reports(
     open_after: bool,
     as_json: bool,
 ) -> None:
-    from torchscale.run.report import read_report  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read.report import read_report  # noqa: PLC0415 - `--help` does not need it
 
     _check_price(price)
     if cell is not None:

@@ -36,14 +36,13 @@ def runs(
     """
     if context.invoked_subcommand is not None:
         return
+    from torchscale.read.runs import list_runs, runs_json  # noqa: PLC0415
     from torchscale.report.terminal.runs import print_runs  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.run.context import RESULTS  # noqa: PLC0415
-    from torchscale.run.runs import list_runs, runs_json  # noqa: PLC0415
 
     words = words_of(context)
     if len(words) > 1:
         raise UsageError(f"one directory at a time, not {len(words)}", hint=f"torchscale runs {shlex.quote(words[0])}")
-    entries = list_runs(Path(words[0]) if words else RESULTS, TERMINAL)
+    entries = list_runs(Path(words[0]) if words else None, TERMINAL)
     if as_json:
         typer.echo(runs_json(entries))
         return
@@ -72,9 +71,9 @@ def baselines(
 
     [cyan]torchscale runs baselines main --json[/cyan]
     """
+    from torchscale.read.baselines import baseline_rows, read  # noqa: PLC0415
     from torchscale.report.terminal.baselines import baselines_json, print_baselines  # noqa: PLC0415 - not for `--help`
     from torchscale.report.terminal.comparison import print_result_set  # noqa: PLC0415
-    from torchscale.run.baselines import baseline_rows, read  # noqa: PLC0415
 
     if name is not None:
         results = read(name, directory)

@@ -76,10 +76,10 @@ def validate(
     timeout_seconds = parse_seconds("--timeout", timeout)
     burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
     required = members("--require", require, Requirement)
+    from torchscale.measure import fleet  # noqa: PLC0415
+    from torchscale.measure import validate as run  # noqa: PLC0415
     from torchscale.nodes.tables import print_fleet, print_fleet_fixes  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.terminal.validation import print_fixes, print_validation  # noqa: PLC0415
-    from torchscale.run import fleet  # noqa: PLC0415
-    from torchscale.run import validate as run  # noqa: PLC0415
 
     cluster, token = fleet.join_fleet(nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file)
     if cluster is not None:

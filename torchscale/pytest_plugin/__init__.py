@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from torchscale.run.results import Results
-    from torchscale.run.timing import Session, TimeChange
+    from torchscale.pytest_plugin.timing import Session, TimeChange
+    from torchscale.read.results import Results
 
 _UPDATE = "--torchscale-update-baseline"
 _ACCEPT = "--torchscale-accept-contended"
@@ -105,7 +105,7 @@ class Measure:
             The times of the last measurement.
         """
         __tracebackhide__ = True
-        from torchscale.run import timing  # noqa: PLC0415 - loads numpy, and only here
+        from torchscale.pytest_plugin import timing  # noqa: PLC0415 - loads numpy, and only here
 
         self._run.refuse_neighbours()
         key = f"{self._test}[{name}]" if name else self._test
@@ -148,9 +148,9 @@ class Measure:
         from torchscale.config.choices import FailOn  # noqa: PLC0415 - only here
         from torchscale.config.load import load_experiment  # noqa: PLC0415
         from torchscale.errors import TorchscaleError  # noqa: PLC0415
-        from torchscale.run import baselines, compare  # noqa: PLC0415
-        from torchscale.run.benchmark import benchmark  # noqa: PLC0415
-        from torchscale.run.results import load_results  # noqa: PLC0415
+        from torchscale.measure.benchmark import benchmark  # noqa: PLC0415
+        from torchscale.read import baselines, compare  # noqa: PLC0415
+        from torchscale.read.results import load_results  # noqa: PLC0415
 
         self._run.refuse_neighbours()
         place = self._places.mktemp("torchscale") / Path(config).stem
@@ -182,7 +182,7 @@ class Measure:
     ) -> Session:
         __tracebackhide__ = True
         from torchscale.errors import UsageError  # noqa: PLC0415 - only here
-        from torchscale.run import timing  # noqa: PLC0415
+        from torchscale.pytest_plugin import timing  # noqa: PLC0415
 
         try:
             return timing.time_function(
@@ -216,7 +216,7 @@ class _Run:
 
     def threshold(self, given: float | str | None) -> float:
         """The share up to which changes pass."""
-        from torchscale.run.timing import THRESHOLD  # noqa: PLC0415 - only where something is measured
+        from torchscale.pytest_plugin.timing import THRESHOLD  # noqa: PLC0415 - only where something is measured
 
         chosen = given if given is not None else self._threshold
         if chosen in ("", None):
@@ -233,7 +233,7 @@ class _Run:
     def baseline(self, key: str) -> tuple[Session, ...]:
         """The sessions of a test."""
         from torchscale.errors import UsageError  # noqa: PLC0415 - only where something is measured
-        from torchscale.run.timing import read_times  # noqa: PLC0415
+        from torchscale.pytest_plugin.timing import read_times  # noqa: PLC0415
 
         try:
             sessions = read_times(self.path).tests.get(key, ())
@@ -246,7 +246,7 @@ class _Run:
     def compared(self, session: Session, baseline: tuple[Session, ...], threshold: float) -> TimeChange:
         """The change; a baseline of another machine fails the test."""
         from torchscale.errors import UsageError  # noqa: PLC0415 - only where something is measured
-        from torchscale.run.timing import compare_times  # noqa: PLC0415
+        from torchscale.pytest_plugin.timing import compare_times  # noqa: PLC0415
 
         try:
             return compare_times(session, baseline, threshold)
@@ -258,7 +258,7 @@ class _Run:
         if self.update is None or not self.measured:
             return
         from torchscale.errors import TorchscaleError  # noqa: PLC0415 - only where something was measured
-        from torchscale.run.timing import update_times  # noqa: PLC0415
+        from torchscale.pytest_plugin.timing import update_times  # noqa: PLC0415
 
         try:
             update_times(self.path, self.measured, add=self.update == "add")

@@ -32,6 +32,8 @@ from torchscale.store.resume import refuse_other_experiment, refuse_other_machin
 from torchscale.util.files import atomic_write_model, fsync_directory, leads_out
 from torchscale.util.logs import clean_logs
 
+RESULTS = Path("results")
+"""Where run folders go unless a directory is named."""
 _LAUNCH_NAME = re.compile(r"^launch-(\d{1,6})$")
 _PROFILE_NAME = re.compile(r"^profile-(\d{1,6})$")
 PROFILED_ONLY = "profiled, not measured"

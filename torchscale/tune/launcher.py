@@ -15,10 +15,10 @@ from torchscale.config.choices import TuningAxis
 from torchscale.config.experiment import Experiment
 from torchscale.config.strategy import Ddp
 from torchscale.launch.control import StopRequest
+from torchscale.measure.context import PlannedRun
+from torchscale.measure.launcher import Launcher, Pending, open_launcher
+from torchscale.observer import Observer
 from torchscale.plan.expand import make_plan
-from torchscale.run.context import PlannedRun
-from torchscale.run.launcher import Launcher, Pending, open_launcher
-from torchscale.run.observer import Observer
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord, payload

@@ -15,9 +15,9 @@ from torchscale.config.load import load_experiment
 from torchscale.config.sections import PRESETS, BenchmarkSettings
 from torchscale.config.strategy import Ddp
 from torchscale.errors import ExitCode, MachineError, StoreError, UsageError
-from torchscale.run.context import RESULTS, PlannedRun, measuring, plan_run
-from torchscale.run.observer import SILENT, Observer
-from torchscale.run.summary_file import SummaryFile
+from torchscale.measure.context import PlannedRun, measuring, plan_run
+from torchscale.measure.summary_file import SummaryFile
+from torchscale.observer import SILENT, Observer
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.exports.tuning import (
@@ -29,7 +29,7 @@ from torchscale.schema.exports.tuning import (
 )
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
-from torchscale.store.run_folder import RunFolder
+from torchscale.store.run_folder import RESULTS, RunFolder
 from torchscale.tune.gains import Gain
 from torchscale.tune.launcher import SettingLauncher, with_changes
 from torchscale.tune.search import Search, Trial

@@ -36,14 +36,14 @@ from torchscale.forecast.predict import predict_series
 from torchscale.forecast.series import Measured, make_series
 from torchscale.hang.explain import explain_hang
 from torchscale.history.export import history_json
+from torchscale.measure.max_batch import MaxBatchOutcome, Trial
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
+from torchscale.read.schemas import results_schema
 from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import ceilings_json
 from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.comparison import ComparisonReport
-from torchscale.run.max_batch import MaxBatchOutcome, Trial
-from torchscale.run.schemas import results_schema
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.exports.comparison import OutcomeName, VerdictName
 from torchscale.schema.exports.summary_row import SUMMARY_COLUMNS

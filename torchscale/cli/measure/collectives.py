@@ -95,10 +95,10 @@ def collectives(
     [cyan]torchscale measure collectives --gpus 16 --nnodes 2 --node-rank 0 --master 10.0.0.1:29500[/cyan]
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.measure.machine import measure_collectives, plan_machine  # noqa: PLC0415
+    from torchscale.measure.nodes import follow, join_cluster  # noqa: PLC0415
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
     from torchscale.report.terminal.machine import print_collectives  # noqa: PLC0415
-    from torchscale.run.machine import measure_collectives, plan_machine  # noqa: PLC0415
-    from torchscale.run.nodes import follow, join_cluster  # noqa: PLC0415
 
     if counts("--gpus", gpus) == [1]:
         raise UsageError(f"{as_typed(context, '--gpus')} 1: a collective needs at least two devices")

@@ -98,9 +98,9 @@ def memory(
 
 
 def _measure(experiment: Experiment, output_dir: Path | None, *, as_json: bool) -> None:
+    from torchscale.measure.machine import measure_memory  # noqa: PLC0415
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.terminal.machine import print_memory  # noqa: PLC0415
-    from torchscale.run.machine import measure_memory  # noqa: PLC0415
 
     outcome = measure_memory(experiment, output_dir=output_dir, observer=TERMINAL)
     if as_json:
@@ -112,8 +112,8 @@ def _measure(experiment: Experiment, output_dir: Path | None, *, as_json: bool) 
 
 
 def _find_max_batch(experiment: Experiment, output_dir: Path | None, largest: int, *, as_json: bool) -> None:
+    from torchscale.measure import max_batch  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.terminal.max_batch import print_max_batch, trial_line  # noqa: PLC0415
-    from torchscale.run import max_batch  # noqa: PLC0415 - `--help` does not need it
 
     outcome = max_batch.find_max_batch(
         experiment,

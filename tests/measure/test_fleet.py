@@ -1,0 +1,91 @@
+"""``validate`` over several nodes: who takes part, what is put together, how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.nodes.test_fleet import fleet_node
+from torchscale.config.choices import Requirement
+from torchscale.errors import ExitCode, UsageError
+from torchscale.measure.fleet import FleetOptions, FleetOutcome, _partner, _read, _Times, join_fleet
+from torchscale.nodes.fleet import judge_fleet
+from torchscale.schema.node.fleet import FleetNode, NodeReport, PairTimes, PartnerTimes
+
+
+def test_options_that_all_nodes_must_share_are_compared_by_their_names() -> None:
+    options = FleetOptions(require=(Requirement.NCCL, Requirement.CUDA), timeout_seconds=90.0, pairwise=True)
+    assert options.settings == {
+        "--require": "cuda,nccl",
+        "--min-gpus": "0",
+        "--timeout": "90 s",
+        "--burn-in": "none",
+        "--pairwise": "true",
+    }
+
+
+def test_a_single_node_needs_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHSCALE_TOKEN", raising=False)
+    assert join_fleet(nodes=None, node_rank=None, master=None, token_file=None) == (None, b"")
+    with pytest.raises(UsageError, match="no token"):
+        join_fleet(nodes=2, node_rank=0, master="10.0.0.1", token_file=None)
+
+
+def test_a_slurm_step_says_which_node_this_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    step = {
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_NODES": "4",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_NODEID": "2",
+        "SLURM_STEP_NODELIST": "gpu[01-04]",
+        "SLURM_JOB_ID": "7",
+    }
+    for name, value in step.items():
+        monkeypatch.setenv(name, value)
+    secret = tmp_path / "token"
+    secret.write_text("correct horse battery staple")
+    cluster, token = join_fleet(nodes=None, node_rank=None, master=None, token_file=secret)
+    assert cluster is not None
+    assert (cluster.nodes, cluster.node_rank, cluster.master) == (4, 2, "gpu01:20007")
+    assert token == b"correct horse battery staple"
+
+
+def outcome(*nodes: FleetNode, interrupted: bool = False) -> ExitCode:
+    """The exit code of a fleet."""
+    return FleetOutcome(judge_fleet(nodes, None, None), interrupted).exit_code
+
+
+def test_exit_codes() -> None:
+    absent = FleetNode(node_rank=1, hostname="?", address="", error="it did not join")
+    assert outcome(fleet_node(0), fleet_node(1)) == ExitCode.OK
+    assert outcome(fleet_node(0), absent) == ExitCode.FAILED
+    assert outcome(fleet_node(0), fleet_node(1, lacks_required=True)) == ExitCode.UNABLE
+    assert outcome(fleet_node(0), absent, interrupted=True) == ExitCode.INTERRUPTED
+
+
+def test_times_add_up_over_rounds_and_a_pair_that_is_not_complete_has_failed() -> None:
+    times = _Times()
+    first = PairTimes(partners=(PartnerTimes(partner=1, seconds=(1.0, 2.0)),))
+    times.add([(0, 1), (2, 3)], 2, {0: first, 2: None})
+    assert times.seconds == {(0, 1): (1.0, 2.0)}
+    assert times.repeated == set()
+    assert times.errors == {(2, 3): "the node sent no times"}
+    times.add([(0, 1)], 2, {0: first})
+    assert times.seconds == {(0, 1): (1.0, 2.0, 1.0, 2.0)}
+    assert times.repeated == {(0, 1)}
+    times.add([(0, 1)], 2, {0: PairTimes(partners=(PartnerTimes(partner=1, error="timed out"),))})
+    assert times.seconds == {}
+    assert times.errors[0, 1] == "timed out"
+
+
+def test_the_partner_of_a_round() -> None:
+    assert [_partner(place, ((0, 3), (1, 2))) for place in range(5)] == [3, 2, 1, 0, None]
+
+
+def test_what_a_node_sends_is_parsed_or_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    for text in ("", "{}", '{"validation": 1}', "[" * 100_000, "\x00"):
+        path.write_text(text)
+        assert _read(path, NodeReport) is None
+    assert _read(tmp_path / "absent", NodeReport) is None

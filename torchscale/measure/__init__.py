@@ -1,0 +1,1 @@
+"""What commands that start processes do, without a terminal: benchmark, machine cells, profiles, checks of a node."""

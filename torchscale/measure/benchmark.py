@@ -1,0 +1,317 @@
+"""Measure an experiment: config → plan → sweep → run folder and summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchscale.analysis.comparison.conditions import unlike_before
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.config.choices import ProfileTarget, Rerun
+from torchscale.config.experiment import Experiment
+from torchscale.config.hidden import hidden_environment
+from torchscale.errors import ExitCode, MachineError, StoreError
+from torchscale.launch.cluster import Cluster
+from torchscale.launch.control import StopRequest
+from torchscale.launch.machine import MachineDetection
+from torchscale.launch.prediction import predict_cells
+from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
+from torchscale.measure.nodes import leading
+from torchscale.measure.sweep import Sweep
+from torchscale.observer import SILENT, Observer
+from torchscale.plan.duration import CellProgress, Estimate, LaunchEnd, cell_progress, estimate_seconds
+from torchscale.plan.forecast import Forecast
+from torchscale.read.failures import failed_launches
+from torchscale.report.text.labels import listed, plural
+from torchscale.schema.cells.kinds import AnyCell, training_workload
+from torchscale.schema.cells.memory import PredictedMemory
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.run.experiment_file import ExperimentFile
+from torchscale.schema.state import State
+from torchscale.store.changes import launch_ends
+from torchscale.store.resume import refuse_other_experiment
+from torchscale.store.run_folder import RESULTS, RunFolder
+
+if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
+    from torchscale.measure.cell_exports import CellExports
+    from torchscale.measure.cell_profiler import CellProfiler, ProfilerChoice
+
+PREDICTION_SECONDS = 30.0
+"""Bound on predicting memory in a dry run: a user waits about that long for a plan. Later cells get no prediction."""
+
+
+@dataclass(frozen=True)
+class BenchmarkOutcome:
+    """What a sweep left behind.
+
+    Attributes:
+        directory: The run folder.
+        summary: Of everything in it.
+        interrupted: Whether Ctrl-C or TERM ended the sweep before it was complete.
+    """
+
+    directory: Path
+    summary: RunSummary
+    interrupted: bool
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """130 interrupted, 1 if any cell failed, else 0."""
+        return sweep_exit_code(self._states(), interrupted=self.interrupted)
+
+    @property
+    def cells_to_run(self) -> int:
+        """Cells that this machine can run."""
+        return sum(state is not State.SKIPPED for state in self._states())
+
+    def failed(self) -> tuple[LaunchRecord, ...]:
+        """A failed launch of each cell that failed.
+
+        Raises:
+            StoreError: the folder cannot be read.
+        """
+        return failed_launches(self.directory, self.summary)
+
+    def _states(self) -> Iterator[State]:
+        return (cell.state for cell in self.summary.everything)
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """The plan of an experiment, with what is done and left of it.
+
+    Attributes:
+        planned: The plan and its machine.
+        forecast: Predicted memory.
+        directory: Where results would go, or are.
+        progress: Of every cell to run, in plan order.
+        problem: Why the run would be refused in ``directory``; else empty.
+        notes: What else a user should know before the run.
+    """
+
+    planned: PlannedRun
+    forecast: Forecast
+    directory: Path
+    progress: tuple[CellProgress, ...]
+    problem: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def estimate(self) -> Estimate:
+        """About how long the rest takes."""
+        experiment = self.planned.experiment
+        return estimate_seconds(
+            self.progress, experiment.benchmark, experiment.launch.timeout_seconds, self.planned.plan
+        )
+
+
+def default_directory(experiment: Experiment) -> Path:
+    """``results/<experiment_name>``."""
+    return RESULTS / experiment.experiment_name
+
+
+def dry_run(
+    experiment: Experiment,
+    *,
+    output_dir: Path | None = None,
+    hardware: str | None = None,
+    predict: bool = True,
+    rerun: Rerun | None = None,
+    observer: Observer = SILENT,
+    detection: MachineDetection | None = None,
+) -> DryRun:
+    """Plan an experiment and run nothing.
+
+    Args:
+        experiment: What to plan.
+        output_dir: Where results would go; what is measured there already is not planned again.
+        hardware: A machine to plan for, such as ``8xh100``; by default the machine at hand.
+        predict: Whether memory is predicted, for :data:`PREDICTION_SECONDS` at most.
+        rerun: Which complete launches would be measured again.
+        observer: Shows what takes time.
+        detection: Of the machine at hand, started before; by default it is started here.
+
+    Raises:
+        UsageError: there is no machine of that name.
+        MachineError: the machine cannot be examined, or lacks the device that the experiment asks for.
+        StoreError: ``output_dir`` holds something that cannot be read.
+    """
+    planned = plan_run(experiment, observer, hardware=hardware, detection=detection)
+    directory = output_dir if output_dir is not None else default_directory(experiment)
+    repeats = experiment.benchmark.repeats
+    progress = tuple(cell_progress(cell, _ended(directory, cell), repeats, rerun) for cell in planned.plan.to_run)
+    problem = "" if hardware else _problem(directory, planned)
+    _, notes = _profiling_tool(planned)
+    return DryRun(planned, _forecast(planned, predict, observer), directory, progress, problem, notes)
+
+
+def _ended(directory: Path, cell: AnyCell) -> dict[int, LaunchEnd]:
+    ends = launch_ends(directory, cell.id)
+    known = {state.value for state in State}
+    return {launch: LaunchEnd(State(state), seconds) for launch, (state, seconds) in ends.items() if state in known}
+
+
+def _problem(directory: Path, planned: PlannedRun) -> str:
+    """Why the run would be refused in ``directory``; empty where it would not."""
+    if not (directory / "experiment.json").exists():
+        return ""
+    try:
+        refuse_other_experiment(directory, RunFolder.open(directory).experiment, planned.experiment_file())
+    except StoreError as error:
+        return error.message
+    return ""
+
+
+def _profiling_tool(planned: PlannedRun) -> tuple[ProfilerChoice | None, tuple[str, ...]]:
+    """The profiler that ``profiling`` asks for, and notes on what it will not get; ``None`` where nothing is to be
+    recorded, or can be."""
+    settings = planned.experiment.profiling
+    if not settings.enabled or settings.trigger == "never" or planned.named:
+        return None, ()
+    from torchscale.measure.cell_profiler import choose_tool  # noqa: PLC0415 - a tenth of a second
+
+    try:
+        choice = choose_tool(settings.tool, planned.plan.device)
+    except MachineError as error:
+        told = f"no cell will be profiled: {error.message}; --profiling.tool=auto takes torch.profiler instead"
+        return None, (told,)
+    return choice, (choice.note,) * bool(choice.note)
+
+
+def benchmark(
+    experiment: Experiment,
+    *,
+    output_dir: Path | None = None,
+    rerun: Rerun | None = None,
+    observer: Observer = SILENT,
+    cluster: Cluster | None = None,
+    token: bytes = b"",
+    detection: MachineDetection | None = None,
+) -> BenchmarkOutcome:
+    """Measure what is still to be measured of an experiment; as node 0 of ``cluster``, over its nodes.
+
+    Launches that are complete in ``output_dir`` are kept. In the main thread, Ctrl-C and TERM stop the sweep after the
+    running launch is ended; everything measured until then is kept.
+
+    Args:
+        experiment: What to measure.
+        output_dir: The run folder; ``results/<experiment_name>`` by default.
+        rerun: Which complete launches are measured again.
+        observer: Shows messages and launches.
+        cluster: Nodes, of which this is the first; ``None`` for this machine alone.
+        token: The secret that the nodes share.
+        detection: Of this machine, started before; by default it is started here.
+
+    Raises:
+        UsageError: the address for the other nodes cannot be used.
+        MachineError: this machine can run none of the cells, or the nodes do not fit together.
+        StoreError: the folder holds another experiment, or another torchscale writes to it.
+        OutputError: the folder cannot be written.
+    """
+    planned = plan_run(experiment, observer, detection=detection)
+    plan = planned.plan
+    directory = output_dir if output_dir is not None else default_directory(experiment)
+    if not plan.to_run:
+        raise MachineError(
+            f"this machine can run none of {plural(len(plan.cells), 'cell')}; the first: {plan.cells[0].skip_reason}",
+            hint="`torchscale benchmark --dry-run` shows the reason of each",
+        )
+    repeats = experiment.benchmark.repeats
+    with measuring(directory) as stop:
+        folder = RunFolder.create(directory, planned.experiment_file())
+        with leading(cluster, token, planned, stop, observer) as nodes:
+            sweep = Sweep(experiment, plan, folder, nodes)
+            pending = sweep.prepare(rerun)
+            for note in sweep.notes:
+                observer.note(f"warning: {note}")
+            observer.note(_announcement(planned, len(pending)))
+            _warn_of_other_conditions(folder.experiment, planned, len(pending), observer)
+            observer.detail(f"run folder: {directory}")
+            with observer.launches(plan.device, len(pending), repeats) as listener:
+                profiler = _profiler(planned, observer)
+                exports = _exports(experiment, directory, observer, stop)
+                summary = sweep.run(pending, listener, stop, profiler, exports)
+            if profiler is not None and not stop.asked and not any(cell.profile for cell in summary.cells):
+                observer.note(f"profiling: {_why_no_profile(experiment, sweep.recorded)}")
+            outcome = BenchmarkOutcome(directory, summary, stop.asked)
+            if nodes is not None:
+                nodes.conclude(outcome.exit_code, stop.asked)
+            return outcome
+
+
+def _why_no_profile(experiment: Experiment, recorded: int) -> str:
+    """Of a sweep with no recording that could be analyzed, of the ``recorded`` that it made."""
+    if recorded:
+        return f"none of {plural(recorded, 'recording')} could be analyzed"
+    if experiment.profiling.trigger == "sync_stall_detection":
+        return "no cell was recorded, since no bottleneck was found in any; --profiling.trigger=always records all"
+    return "no cell was recorded, since none that was measured matches profiling.trigger"
+
+
+def _exports(experiment: Experiment, directory: Path, observer: Observer, stop: StopRequest) -> CellExports | None:
+    """Writes what ``export`` asks for; ``None`` where it asks for nothing."""
+    if not experiment.export.places:
+        return None
+    from torchscale.measure.cell_exports import CellExports  # noqa: PLC0415 - a tenth of a second
+
+    return CellExports(experiment, directory, observer, stop)
+
+
+def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:
+    """Records the cells that ``profiling.trigger`` asks for; ``None`` where it asks for none."""
+    settings = planned.experiment.profiling
+    if not settings.enabled or settings.trigger == "never":
+        return None
+    choice, notes = _profiling_tool(planned)
+    for text in notes:
+        observer.note(f"warning: {text}")
+    if choice is None:  # what can be measured is measured
+        return None
+    from torchscale.measure.cell_profiler import CellProfiler  # noqa: PLC0415 - a tenth of a second
+
+    return CellProfiler(
+        planned.plan,
+        choice,
+        ProfileTarget(settings.target),
+        settings.seconds,
+        settings.max_steps,
+        planned.limits,
+        hidden_environment(planned.experiment),
+    )
+
+
+def _announcement(planned: PlannedRun, pending: int) -> str:
+    """``demo: 10 cells, 10 launches; 5 skipped (see --dry-run), on CPU (…)``."""
+    plan, experiment = planned.plan, planned.experiment
+    launches = len(plan.to_run) * experiment.benchmark.repeats
+    skipped = len(plan.cells) - len(plan.to_run)
+    done = f", {launches - pending} done before" if pending < launches else ""
+    left_out = f"; {skipped} skipped (see --dry-run)" if skipped else ""
+    amount = f"{plural(len(plan.to_run), 'cell')}, {plural(launches, 'launch')}"
+    return f"{experiment.experiment_name}: {amount}{done}{left_out}, on {planned.device_label}"
+
+
+def _warn_of_other_conditions(file: ExperimentFile, planned: PlannedRun, pending: int, observer: Observer) -> None:
+    """Where new launches join launches that were measured under other conditions."""
+    changed = unlike_before(file.sessions)
+    launches = len(planned.plan.to_run) * planned.experiment.benchmark.repeats
+    if changed and 0 < pending < launches:
+        observer.note(
+            f"warning: earlier launches in this folder were measured under other conditions ({listed(changed)} "
+            "changed); the report marks them. Use another --output-dir to keep them apart"
+        )
+
+
+def _forecast(planned: PlannedRun, predict: bool, observer: Observer) -> Forecast:
+    """Predicted memory of the plan's training cells; empty without ``predict``."""
+    cells = [cell for cell in map(training_workload, planned.plan.to_run) if cell is not None]
+    with observer.status("Predicting memory"):
+        predicted = _predicted(planned, cells) if predict and cells else {}
+    return Forecast(predicted, planned.device_memory_bytes, shared=planned.plan.device == "cpu")
+
+
+def _predicted(planned: PlannedRun, cells: Sequence[TrainingCell]) -> dict[str, PredictedMemory]:
+    return predict_cells(cells, timeout_seconds=PREDICTION_SECONDS, env=hidden_environment(planned.experiment))

@@ -1,0 +1,207 @@
+"""The runs in a directory: which there are, how far each is, and the newest."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from torchscale.analysis.kinds import AnySummary
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.config.messages import did_you_mean
+from torchscale.errors import TorchscaleError, UsageError
+from torchscale.observer import SILENT, Observer
+from torchscale.report.kinds import report_kind
+from torchscale.report.text.figures import format_efficiency, samples_text
+from torchscale.report.text.labels import cell_label, plural
+from torchscale.report.text.profile import stall_line
+from torchscale.results.reader import read_summary
+from torchscale.schema.state import State
+from torchscale.store.lock import is_locked
+from torchscale.store.run_folder import RESULTS
+
+_TO_RUN = (State.WAITING, State.PARTIAL, State.INTERRUPTED)
+"""States of cells that the same command would go on with."""
+_MARKERS = ("experiment.json", "analysis.json", "summary.csv")
+"""Files of a run folder, or of a recording, that change when something was measured."""
+_MAX_NAMED = 6
+"""Runs in an error: more than that no one reads."""
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """One run.
+
+    Attributes:
+        id: The folder's name.
+        directory: The folder.
+        measured_at: When something was last written, ISO 8601 in UTC.
+        state: ``running``, ``partial`` (something is left to run), ``failed`` (some cells failed), ``done``,
+            ``recording`` (of ``torchscale profile``) or ``unreadable``.
+        done: Cells with figures.
+        planned: Cells that this machine can run.
+        headline: The figures of the cell with most devices, with their intervals. For an unreadable folder, why.
+    """
+
+    id: str
+    directory: Path
+    measured_at: str
+    state: str
+    done: int = 0
+    planned: int = 0
+    headline: str = ""
+
+    @property
+    def name(self) -> str:
+        """What :func:`run_by_name` takes: the folder's name in ``./results``, and its path elsewhere."""
+        return self.id if self.directory.parent == RESULTS else str(self.directory)
+
+
+def run_by_name(source: Path) -> Path:
+    """The path that a user means: a run in ``./results`` may be named as ``runs`` lists it. A path that exists is meant
+    itself; one that is neither stays as it is."""
+    inside = RESULTS / source
+    is_name = len(source.parts) == 1 and not source.exists()
+    return inside if is_name and _is_run(inside) else source
+
+
+def run_folder(source: Path, observer: Observer = SILENT) -> Path:
+    """The run folder that a user means: as :func:`run_by_name`, or a directory that holds one run; the observer is told
+    which.
+
+    Raises:
+        UsageError: the directory holds several runs, or there is none of a similar name.
+    """
+    path = run_by_name(source)
+    if not path.exists() and len(source.parts) == 1:
+        near = did_you_mean(source.name, [run.name for run in find_runs()])
+        if near:
+            raise UsageError(f"there is no run {source.name!r}{near}", hint="`torchscale runs` lists them")
+    if not path.is_dir() or _is_run(path):
+        return path
+    held = find_runs(path)
+    if len(held) > 1:
+        names = ", ".join(str(run) for run in held[:_MAX_NAMED])
+        more = f" and {len(held) - _MAX_NAMED} more" if len(held) > _MAX_NAMED else ""
+        raise UsageError(f"{source} holds {len(held)} runs", hint=f"name one: {names}{more}")
+    if held:
+        observer.note(f"Run: {held[0]}, the only one in {source}")
+    return held[0] if held else path
+
+
+def _is_run(directory: Path) -> bool:
+    return any((directory / marker).is_file() for marker in _MARKERS[:2])
+
+
+def find_runs(directory: Path = RESULTS) -> list[Path]:
+    """The run folders and recordings in ``directory``, newest first."""
+    folders = {path.parent for marker in _MARKERS[:2] for path in directory.glob(f"*/{marker}")}
+    return sorted(folders, key=lambda folder: (-_changed_at(folder), folder.name))
+
+
+def newest_run(directory: Path = RESULTS, observer: Observer = SILENT) -> Path:
+    """The newest run in ``directory``; the observer is told which.
+
+    Raises:
+        UsageError: there is none.
+    """
+    runs = find_runs(directory)
+    if not runs:
+        raise UsageError(
+            f"no run is named, and there is none in ./{directory}",
+            hint="name a run folder, or measure one: torchscale benchmark",
+        )
+    others = f", the newest of {len(runs)} in ./{directory}" if len(runs) > 1 else ""
+    observer.note(f"Run: {runs[0]}{others}")
+    return runs[0]
+
+
+def list_runs(directory: Path | None = None, observer: Observer = SILENT) -> list[RunEntry]:
+    """Every run in ``directory`` (``./results``), newest first; a folder that cannot be read is listed with the reason.
+
+    Raises:
+        UsageError: ``directory`` does not exist.
+    """
+    directory = directory or RESULTS
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory", hint="measure something first: torchscale benchmark")
+    with observer.status(f"Reading the runs in {directory}"):
+        return [_entry(folder) for folder in find_runs(directory)]
+
+
+def runs_json(entries: list[RunEntry]) -> str:
+    """The list for other programs."""
+    content = [{**vars(entry), "directory": str(entry.directory)} for entry in entries]
+    return json.dumps(content, indent=1, ensure_ascii=False)
+
+
+def _entry(folder: Path) -> RunEntry:
+    measured_at = datetime.fromtimestamp(_changed_at(folder), tz=timezone.utc).isoformat(timespec="seconds")
+    if not (folder / "experiment.json").is_file():
+        return RunEntry(folder.name, folder, measured_at, "recording", headline="of a program of your own")
+    try:
+        summary = read_summary(folder)
+    except TorchscaleError as error:
+        return RunEntry(folder.name, folder, measured_at, "unreadable", headline=error.message)
+    cells = [cell for cell in summary.everything if cell.state is not State.SKIPPED]
+    profiles = [cell.profile for cell in summary.cells if cell.profile is not None]
+    if not cells and profiles:
+        return RunEntry(folder.name, folder, measured_at, "recording", headline=stall_line(profiles[0]))
+    states = Counter(cell.state for cell in cells)
+    return RunEntry(
+        folder.name,
+        folder,
+        measured_at,
+        _state(states, running=is_locked(folder)),
+        states[State.OK] + states[State.PARTIAL],
+        len(cells),
+        _headline(summary) or _unreadable(summary),
+    )
+
+
+def _unreadable(summary: RunSummary) -> str:
+    """That files were left out, where nothing else can be said of a run."""
+    problems = summary.problems
+    return f"{plural(len(problems), 'file')} left out: {problems[0]}" if problems else ""
+
+
+def _state(states: Counter[State], *, running: bool) -> str:
+    if running:
+        return "running"
+    if any(states[state] for state in _TO_RUN):
+        return "partial"
+    return "done" if set(states) <= {State.OK} else "failed"
+
+
+def _headline(summary: RunSummary) -> str:
+    """The figure of the measured cell with most devices; of the machine where nothing was trained."""
+    trained = max(summary.measured, key=lambda cell: cell.cell.world_size, default=None)
+    if trained is not None:
+        return _training_headline(trained)
+    measured: list[AnySummary] = [cell for cell in summary.machine if cell.state is State.OK]
+    if not measured:
+        return ""
+    largest = max(measured, key=lambda cell: cell.cell.world_size)
+    return f"{largest.cell.title}: {report_kind(largest.cell.kind).outcome(largest)}"
+
+
+def _training_headline(summary: TrainingSummary) -> str:
+    figures, efficiency = summary.figures, summary.efficiency
+    rate = "" if figures is None else samples_text(figures)
+    scaled = efficiency is not None and efficiency.baseline_world_size != summary.cell.world_size
+    share = f", efficiency {format_efficiency(efficiency)}" if scaled and efficiency is not None else ""
+    return f"{cell_label(summary.cell)}: {rate}{share}"
+
+
+def _changed_at(folder: Path) -> float:
+    """Seconds since the epoch of the last change."""
+    stamps = []
+    for marker in _MARKERS:
+        try:
+            stamps.append((folder / marker).stat().st_mtime)
+        except OSError:
+            continue
+    return max(stamps, default=0.0)

@@ -1,0 +1,163 @@
+"""Serve the report of a run while it grows, or before it has begun."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from torchscale.observer import SILENT, Observer
+from torchscale.read.report import RunReport
+from torchscale.read.runs import newest_run, run_by_name
+from torchscale.report.document import Document
+from torchscale.report.exporters.figure import ExportedRun
+from torchscale.report.exporters.prometheus import render as render_prometheus
+from torchscale.report.exporters.prometheus import render_openmetrics
+from torchscale.report.exporters.run_figures import exported_run
+from torchscale.report.formats.html import render_html
+from torchscale.report.server import LOOPBACK, LivePage, make_server
+from torchscale.report.terminal.live import launch_label
+from torchscale.report.text.labels import plural
+from torchscale.results.reader import read_summary
+from torchscale.schema.run.experiment_file import ExperimentFile
+from torchscale.store.changes import RunningLaunch, ended_launches, fingerprint, running_launch
+from torchscale.store.lock import is_locked
+from torchscale.store.run_folder import RunFolder
+from torchscale.util.gc import gc_paused
+from torchscale.util.units import format_coarse_seconds
+
+_RECENT_LAUNCHES = 20
+"""The time left rests on these: enough for a steady median, and all of the session at hand."""
+_WAITING = "waiting"
+"""Version of the page before the sweep has begun."""
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """The report of a run folder as it is at the moment: the source of a live page."""
+
+    directory: Path
+    price: float | None = None
+
+    def version(self) -> str:
+        """Changes when a launch ends, a recording is analyzed, or the plan grows."""
+        return fingerprint(self.directory) if self._has_begun() else _WAITING
+
+    def running(self) -> str:
+        """``launch 24 of 54: ResNet-50, 4 GPUs, batch 64: measuring, 40 steps; about 6 min left``; empty where nothing
+        runs."""
+        if not self._has_begun() or not is_locked(self.directory):
+            return ""
+        return describe_progress(
+            RunFolder.open(self.directory).experiment, ended_launches(self.directory), running_launch(self.directory)
+        )
+
+    @gc_paused()
+    def render(self, version: str) -> str:
+        """The HTML report; before the sweep has begun a page that says so.
+
+        Raises:
+            StoreError: the directory cannot be read.
+        """
+        if version == _WAITING:
+            return render_html(_waiting_document(self.directory), version=version)
+        report = RunReport(self.directory, read_summary(self.directory), self.price)
+        return render_html(report.document(), version=version)
+
+    @gc_paused()
+    def metrics(self, version: str, *, openmetrics: bool) -> str:
+        """The figures of the run; none before the sweep has begun.
+
+        Raises:
+            StoreError: the directory cannot be read.
+        """
+        render = render_openmetrics if openmetrics else render_prometheus
+        if version == _WAITING:
+            return render(ExportedRun(self.directory.resolve().name)).text
+        return render(exported_run(read_summary(self.directory))).text
+
+    def _has_begun(self) -> bool:
+        return (self.directory / "experiment.json").is_file()
+
+
+def serve(
+    source: Path | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8642,
+    price: float | None = None,
+    observer: Observer = SILENT,
+    on_ready: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve the report of a run folder, rendered again as the run grows, until interrupted.
+
+    Args:
+        source: The run folder, which need not exist yet; by default the newest run in ``./results``.
+        host: Address to listen on; any but a loopback address exposes the report to the network.
+        port: 0 takes a free one.
+        price: Dollars for a device and hour.
+        observer: Shows the address.
+        on_ready: Called with the address once the page can be opened.
+
+    Raises:
+        UsageError: no directory is named, and ``./results`` holds no run.
+        StoreError: the directory holds something that cannot be read.
+        MachineError: the address cannot be used.
+    """
+    directory = newest_run(observer=observer) if source is None else run_by_name(source)
+    if (directory / "experiment.json").exists() or (directory.exists() and any(directory.iterdir())):
+        RunFolder.open(directory)
+    with make_server(LivePage(RunPage(directory, price)), host, port) as server:
+        name = f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{server.server_address[1]}/"
+        waiting = "" if (directory / "experiment.json").exists() else "; it shows results as soon as there are any"
+        observer.note(f"Serving {directory} at {address} (Ctrl-C ends it){waiting}")
+        if host not in LOOPBACK:
+            observer.note("warning: whoever reaches this address can read the report; it asks for no password")
+        on_ready(address)
+        server.serve_forever(poll_interval=0.2)
+
+
+def describe_progress(file: ExperimentFile, ended: list[tuple[str, int]], running: RunningLaunch | None) -> str:
+    """How far a sweep is, in a line; arguments as :mod:`torchscale.store.changes` returns them. Pure."""
+    expected = expected_launches(file)
+    done = sum(cell_id in expected for cell_id, _ in ended)
+    total = max(sum(expected.values()), done)
+    left = _time_left([stamp for _, stamp in ended], total - done)
+    if running is None:
+        now = f"{done} of {plural(total, 'launch')} ended, the next one starts" if done < total else "finishing"
+        return f"{now}{left}"
+    cells = {entry.cell.id: entry.cell for entry in file.plan}
+    cell = cells.get(running.cell_id)
+    cuda = file.environment.cuda_available and file.config.device != "cpu"
+    repeats = expected.get(running.cell_id, 1)
+    name = running.cell_id
+    if cell is not None:
+        name = launch_label(cell, "cuda" if cuda else "cpu", running.launch, repeats)
+    steps = f", {plural(running.steps, 'step')}" if running.steps else ""
+    return f"launch {min(done + 1, total)} of {total}: {name}: {running.phase}{steps}{left}"
+
+
+def expected_launches(file: ExperimentFile) -> dict[str, int]:
+    """Cell id → launches that are planned; without skipped cells. A cell that another command put into the folder has
+    one."""
+    config = file.config
+    return {
+        entry.cell.id: config.benchmark.repeats if entry.cell.kind in config.measure else 1
+        for entry in file.plan
+        if entry.skip_reason is None
+    }
+
+
+def _time_left(stamps: list[int], waiting: int) -> str:
+    """From the times between the last launches that ended; empty without two of them."""
+    recent = stamps[-_RECENT_LAUNCHES:]
+    gaps = [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(recent)]
+    return f"; about {format_coarse_seconds(median(gaps) * waiting)} left" if gaps and waiting > 0 else ""
+
+
+def _waiting_document(directory: Path) -> Document:
+    text = f"No measurement has begun in {directory}. This page shows results as soon as there are any."
+    return Document(title=f"Waiting for {directory.name}", subtitle="", verdict=(text,), key_figures=(), sections=())

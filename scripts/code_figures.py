@@ -1,0 +1,165 @@
+"""Figures of the source code: size, density of lines, and how far a feature or a published figure reaches.
+
+::
+
+    python scripts/code_figures.py                 # of this checkout
+    python scripts/code_figures.py --source DIR    # of another one, such as a worktree of the version before
+
+Counted are the modules under ``torchscale/``. A code line holds a token other than a comment or a docstring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+COLUMNS = 100
+COMPLEXITY = 25
+"""A function with more independent paths has more than a reader keeps in mind, or tests cover."""
+FOLDER = 20
+"""Modules: more do not fit a screen of a file browser."""
+FEATURES = {
+    "hang": r"hang|autopsy|py_spy|rank_activity|running_job|source_loops|nccl_ras|dumps",
+    "predict": r"forecast|prediction(?!s)|predict(?!ed)",
+    "history": r"history|trends|change_points",
+    "tune": r"tune|tuning|setting_launcher",
+    "nodes": r"nodes|fleet|pairwise",
+    "submit": r"submit|slurm|kubernetes|kubectl|manifests|pod_job|engines",
+    "memory": r"(?<!shared_)memory|max_batch|frontier|batch_search",
+    "collectives": r"(?<!_)collectives|bus_factor|link_verdict",
+    "what-if": r"what_if|replay",
+}
+"""Feature → what the path of a module of it holds."""
+FIGURES = ("tokens_per_second", "joules_per_step", "peak_memory_bytes")
+_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.comprehension)
+_NOT_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source file.
+
+    Attributes:
+        path: Relative to the package.
+        text: Its content.
+        tree: Parsed.
+        code_lines: Numbers of lines that hold code.
+    """
+
+    path: Path
+    text: str
+    tree: ast.Module
+    code_lines: frozenset[int]
+
+    @property
+    def room(self) -> str:
+        """The directory under the package, or the module's own name at the top."""
+        return self.path.parts[0].removesuffix(".py")
+
+
+def read_modules(package: Path) -> list[Module]:
+    """Every module under ``package``."""
+    modules = []
+    for file in sorted(package.rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        modules.append(Module(file.relative_to(package), text, tree, frozenset(_code_lines(text, tree))))
+    return modules
+
+
+def _code_lines(text: str, tree: ast.Module) -> set[int]:
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _NOT_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
+
+
+def complexity(function: ast.AST) -> int:
+    """McCabe's: decisions + 1; operands of ``and`` and ``or``, conditions of comprehensions and cases count."""
+    count = 1
+    for node in ast.walk(function):
+        if isinstance(node, _BRANCHES):
+            count += 1
+        if isinstance(node, ast.comprehension):
+            count += len(node.ifs)
+        if isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        if isinstance(node, ast.match_case):
+            count += 1
+    return count
+
+
+def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """All functions and methods."""
+    return (node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def _nested(module: Module) -> int:
+    """Conditional expressions inside another one."""
+    return sum(
+        any(isinstance(inner, ast.IfExp) for inner in ast.walk(node) if inner is not node)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.IfExp)
+    )
+
+
+def figures(root: Path) -> list[tuple[str, str]]:
+    """Name and value of every figure, of the checkout at ``root``."""
+    modules = read_modules(root / "torchscale")
+    code = sum(len(module.code_lines) for module in modules)
+    statements = sum(isinstance(node, ast.stmt) for module in modules for node in ast.walk(module.tree))
+    conditional = sum(isinstance(node, ast.IfExp) for module in modules for node in ast.walk(module.tree))
+    long = sum(
+        len(line) > COLUMNS
+        for module in modules
+        for number, line in enumerate(module.text.splitlines(), start=1)
+        if number in module.code_lines
+    )
+    costly = [(complexity(one), one.name) for module in modules for one in functions(module)]
+    above = sorted((count, name) for count, name in costly if count > COMPLEXITY)
+    folders = Counter(str(module.path.parent) for module in modules if module.path.name != "__init__.py")
+    full = {name: count for name, count in folders.items() if count > FOLDER}
+    contracts = (root / "pyproject.toml").read_text(encoding="utf-8")
+    rows = re.search(r"^layers = \[(.*?)\]", contracts, re.DOTALL | re.MULTILINE)
+    rooms = {
+        feature: sorted({module.room for module in modules if re.search(pattern, str(module.path))})
+        for feature, pattern in FEATURES.items()
+    }
+    return [
+        ("modules", str(len(modules))),
+        ("lines", f"{sum(len(module.text.splitlines()) for module in modules):,}"),
+        ("code lines", f"{code:,}"),
+        ("code lines per statement", f"{code / statements:.2f}"),
+        ("conditional expressions per 1,000 code lines", f"{1000 * conditional / code:.1f}"),
+        ("… inside another one", f"{1000 * sum(map(_nested, modules)) / code:.2f}"),
+        (f"code lines over {COLUMNS} columns", f"{100 * long / code:.2f} %"),
+        (f"functions with complexity over {COMPLEXITY}", f"{len(above)} {', '.join(name for _, name in above)}".strip()),
+        *((f"rooms of {feature}", f"{len(names)} ({', '.join(names)})") for feature, names in rooms.items()),
+        *((f"modules that name {key}", str(sum(key in module.text for module in modules))) for key in FIGURES),
+        (f"folders with over {FOLDER} modules", ", ".join(f"{name} {count}" for name, count in sorted(full.items())) or "none"),
+        ("import rows", str(len(re.findall(r'"[^"]+"', rows[1])) if rows else 0)),
+        ("import contracts", str(contracts.count("[[tool.importlinter.contracts]]"))),
+    ]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", type=Path, default=Path(__file__).parents[1], help="a checkout")
+    for name, value in figures(parser.parse_args().source):
+        print(f"{name:<48} {value}")
+
+
+if __name__ == "__main__":
+    main()
